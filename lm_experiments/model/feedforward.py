@@ -1,0 +1,156 @@
+"""Position-wise feed-forward layers, gated and ungated, and the width that matches them."""
+
+from __future__ import annotations
+
+from typing import ClassVar, cast
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from .linear import Linear
+from .registry import NoOptions, component, register
+
+# Widths are multiples of the coarsest of these that stays within the tolerance: matrix units
+# want multiples of 8, small models cannot be matched in such steps.
+WIDTH_STEPS = (8, 4, 2, 1)
+
+
+class FeedForward(nn.Module):
+    """Base of all feed-forwards: (..., d_model) to the same shape.
+
+    Built with (options, d_model, width, bias); ``matrices`` of shape d_model x width make it up.
+    """
+
+    matrices: ClassVar[int]
+
+    def _activate(self, x: Tensor) -> Tensor:
+        raise NotImplementedError
+
+
+class Ungated(FeedForward):
+    """``down(activation(up(x)))``."""
+
+    matrices: ClassVar[int] = 2
+
+    def __init__(self, options: NoOptions, d_model: int, width: int, bias: bool = False) -> None:
+        super().__init__()
+        self.up = Linear(d_model, width, bias=bias)
+        self.down = Linear(width, d_model, role="residual", bias=bias)
+
+    def forward(self, x: Tensor) -> Tensor:
+        """Apply the layer at each position."""
+        hidden: Tensor = self.down(self._activate(self.up(x)))
+        return hidden
+
+
+class Gated(FeedForward):
+    """``down(activation(gate(x)) * up(x))`` (Shazeer 2020)."""
+
+    matrices: ClassVar[int] = 3
+
+    def __init__(self, options: NoOptions, d_model: int, width: int, bias: bool = False) -> None:
+        super().__init__()
+        self.gate = Linear(d_model, width, bias=bias)
+        self.up = Linear(d_model, width, bias=bias)
+        self.down = Linear(width, d_model, role="residual", bias=bias)
+
+    def forward(self, x: Tensor) -> Tensor:
+        """Apply the layer at each position."""
+        hidden: Tensor = self.down(self._activate(self.gate(x)) * self.up(x))
+        return hidden
+
+
+@register("ffn", "relu")
+class ReLU(Ungated):
+    """Ungated, max(x, 0) (Vaswani et al. 2017)."""
+
+    def _activate(self, x: Tensor) -> Tensor:
+        return F.relu(x)
+
+
+@register("ffn", "gelu")
+class GELU(Ungated):
+    """Ungated, x times the normal distribution function of x, exact (Hendrycks, Gimpel 2016)."""
+
+    def _activate(self, x: Tensor) -> Tensor:
+        return F.gelu(x)
+
+
+@register("ffn", "silu")
+class SiLU(Ungated):
+    """Ungated, x * sigmoid(x), also known as Swish (Ramachandran et al. 2017)."""
+
+    def _activate(self, x: Tensor) -> Tensor:
+        return F.silu(x)
+
+
+@register("ffn", "relu2")
+class SquaredReLU(Ungated):
+    """Ungated, max(x, 0) squared (So et al. 2021)."""
+
+    def _activate(self, x: Tensor) -> Tensor:
+        return F.relu(x).square()
+
+
+@register("ffn", "glu")
+class GLU(Gated):
+    """Gated by sigmoid (Dauphin et al. 2017)."""
+
+    def _activate(self, x: Tensor) -> Tensor:
+        return torch.sigmoid(x)
+
+
+@register("ffn", "bilinear")
+class Bilinear(Gated):
+    """Gated without an activation: the product of two linear maps (Shazeer 2020)."""
+
+    def _activate(self, x: Tensor) -> Tensor:
+        return x
+
+
+@register("ffn", "swiglu")
+class SwiGLU(Gated):
+    """Gated by SiLU (Shazeer 2020)."""
+
+    def _activate(self, x: Tensor) -> Tensor:
+        return F.silu(x)
+
+
+@register("ffn", "geglu")
+class GEGLU(Gated):
+    """Gated by GELU, exact (Shazeer 2020)."""
+
+    def _activate(self, x: Tensor) -> Tensor:
+        return F.gelu(x)
+
+
+@register("ffn", "reglu")
+class ReGLU(Gated):
+    """Gated by ReLU (Shazeer 2020)."""
+
+    def _activate(self, x: Tensor) -> Tensor:
+        return F.relu(x)
+
+
+def matched_width(name: str, d_ff: int, tolerance: float) -> int:
+    """Return the width at which feed-forward ``name`` has the weights of an ungated ``d_ff`` one.
+
+    An ungated feed-forward has ``2 * d_model * d_ff`` weights; a gated one with three matrices
+    needs two thirds of the width. The width is a multiple of the coarsest of `WIDTH_STEPS` that
+    is off by at most ``tolerance`` (a fraction).
+
+    Raises:
+        ValueError: where even the nearest whole width is off by more; the message names it.
+    """
+    layer = cast("type[FeedForward]", component("ffn", name).build)
+    exact = d_ff * Ungated.matrices / layer.matrices
+    widths = [max(step, round(exact / step) * step) for step in WIDTH_STEPS]
+    for width in widths:
+        if abs(width / exact - 1) <= tolerance:
+            return width
+    raise ValueError(
+        f"ffn={name} cannot match the weights of model.d_ff={d_ff} within match_tolerance="
+        f"{tolerance:g}: the nearest width, {widths[-1]}, is off by {widths[-1] / exact - 1:+.3%}; "
+        f"type match_tolerance={abs(widths[-1] / exact - 1) * 1.01:.2g} or another model.d_ff."
+    )

@@ -1,0 +1,82 @@
+"""Parameters and FLOPs, counted without allocating the model.
+
+A multiply-add is 2 FLOPs, attention is counted as the full square, and a backward pass costs two
+forward passes. Norms, activations and the softmax are not counted.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from torch import nn
+
+from .config import ModelConfig
+from .transformer import Transformer, sketch_model
+
+
+@dataclass(frozen=True)
+class Ledger:
+    """What a model is made of and what it costs.
+
+    Attributes:
+        parameters: all of them, shared ones once.
+        non_embedding: without the token embedding, unless the head shares it.
+        parts: parameters by part: embedding, position, attention, ffn, norms, head.
+        forward_flops: one forward pass over one sequence of ``context_length`` tokens.
+    """
+
+    parameters: int
+    non_embedding: int
+    parts: dict[str, int]
+    ffn_width: int
+    context_length: int
+    forward_flops: int
+
+    @property
+    def training_flops_per_token(self) -> int:
+        """Forward and backward FLOPs for one token of a full-length sequence."""
+        return 3 * self.forward_flops // self.context_length
+
+
+def count(config: ModelConfig) -> Ledger:
+    """Count the parameters and FLOPs of the architecture ``config`` describes."""
+    model = sketch_model(config)
+    parts = _parameters_by_part(model)
+    total = sum(parts.values())
+    return Ledger(
+        parameters=total,
+        non_embedding=total - (0 if config.tie_embeddings else parts["embedding"]),
+        parts=parts,
+        ffn_width=config.width,
+        context_length=config.context_length,
+        forward_flops=forward_flops(model, config.context_length),
+    )
+
+
+def forward_flops(model: nn.Module, length: int) -> int:
+    """Return the FLOPs of one forward pass over one sequence of ``length`` tokens.
+
+    Linear layers count themselves. Any other module that multiplies matrices says what it costs
+    in a method ``flops(length)``.
+    """
+    total = 0
+    for module in model.modules():
+        if isinstance(module, nn.Linear):
+            total += 2 * length * module.in_features * module.out_features
+        elif callable(flops := getattr(module, "flops", None)):
+            total += flops(length)
+    return total
+
+
+def _parameters_by_part(model: Transformer) -> dict[str, int]:
+    parts = dict.fromkeys(("embedding", "position", "attention", "ffn", "norms", "head"), 0)
+    for name, parameter in model.named_parameters():
+        parts[_part(name)] += parameter.numel()
+    return parts
+
+
+def _part(name: str) -> str:
+    first, *rest = name.split(".")
+    if first == "blocks":
+        first = rest[1]
+    return first if first in ("embedding", "position", "attention", "ffn", "head") else "norms"

@@ -1,0 +1,90 @@
+"""Cross-entropy of a linear head that never holds the logits of the whole batch.
+
+The logits of a batch are its largest tensor by far. Here they exist for a chunk of positions at
+a time, and each chunk's gradient is taken while its logits are at hand, so nothing is recomputed.
+"""
+
+from __future__ import annotations
+
+from typing import Any, cast
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+IGNORE_INDEX = -100
+
+# Logits held at once: 512 positions of a 4,096-word vocabulary on a CPU, whose cache they fit.
+CHUNK_LOGITS = {"cpu": 1 << 21, "cuda": 1 << 27, "mps": 1 << 25}
+
+
+def chunk_length(vocab_size: int, device_type: str) -> int:
+    """Return how many positions' logits are held at once."""
+    return max(1, CHUNK_LOGITS.get(device_type, 1 << 25) // vocab_size)
+
+
+class _SumOfLosses(torch.autograd.Function):
+    """Sum over positions of the cross-entropy, its gradient computed in the forward pass."""
+
+    @staticmethod
+    def forward(ctx: Any, hidden: Tensor, weight: Tensor, targets: Tensor, chunk: int) -> Tensor:
+        grad_hidden = torch.empty_like(hidden)
+        grad_weight = torch.zeros_like(weight, dtype=torch.float32)
+        total = torch.zeros((), dtype=torch.float32, device=hidden.device)
+        for start in range(0, len(hidden), chunk):
+            part = slice(start, start + chunk)
+            loss, grad_logits = _loss_and_gradient(hidden[part] @ weight.T, targets[part])
+            total += loss
+            torch.mm(grad_logits, weight, out=grad_hidden[part])
+            if grad_weight.dtype == grad_logits.dtype:
+                grad_weight.addmm_(grad_logits.T, hidden[part])
+            else:
+                grad_weight += grad_logits.T @ hidden[part]
+        ctx.save_for_backward(grad_hidden, grad_weight.to(weight.dtype))
+        return total
+
+    @staticmethod
+    def backward(ctx: Any, *grad_outputs: Tensor) -> tuple[Tensor, Tensor, None, None]:
+        (grad_output,) = grad_outputs
+        grad_hidden, grad_weight = ctx.saved_tensors
+        scale = grad_output.to(grad_hidden.dtype)
+        return grad_hidden * scale, grad_weight * scale, None, None
+
+
+def _loss_and_gradient(logits: Tensor, targets: Tensor) -> tuple[Tensor, Tensor]:
+    """Return the chunk's summed loss and its gradient by the logits, softmax in float32."""
+    log_probabilities = F.log_softmax(logits, dim=-1, dtype=torch.float32)
+    valid = targets != IGNORE_INDEX
+    index = targets.clamp_min(0).unsqueeze(1)
+    picked = log_probabilities.gather(1, index).squeeze(1)
+    loss = -(picked * valid).sum()
+    gradient = log_probabilities.exp_()
+    gradient.scatter_add_(1, index, gradient.new_full(index.shape, -1.0))
+    gradient *= valid.unsqueeze(1)
+    return loss, gradient.to(logits.dtype)
+
+
+def sum_of_losses(hidden: Tensor, weight: Tensor, targets: Tensor) -> Tensor:
+    """Return the sum over valid targets of ``-log softmax(hidden W^T)[target]``, in nats.
+
+    Args:
+        hidden: (..., d_model), what the head reads.
+        weight: (vocabulary, d_model), the head.
+        targets: (...), token ids; `IGNORE_INDEX` marks positions that do not count.
+
+    Returns:
+        A float32 scalar. With gradients off nothing but the loss is computed.
+    """
+    hidden, targets = hidden.flatten(0, -2), targets.flatten()
+    if torch.is_autocast_enabled(hidden.device.type):
+        dtype = torch.get_autocast_dtype(hidden.device.type)
+        hidden, weight = hidden.to(dtype), weight.to(dtype)
+    chunk = chunk_length(len(weight), hidden.device.type)
+    if torch.is_grad_enabled() and (hidden.requires_grad or weight.requires_grad):
+        return cast(Tensor, _SumOfLosses.apply(hidden, weight, targets, chunk))  # type: ignore[no-untyped-call]
+    total = torch.zeros((), dtype=torch.float32, device=hidden.device)
+    for start in range(0, len(hidden), chunk):
+        logits = (hidden[start : start + chunk] @ weight.T).float()
+        ids = targets[start : start + chunk]
+        total += F.cross_entropy(logits, ids, ignore_index=IGNORE_INDEX, reduction="sum")
+    return total
