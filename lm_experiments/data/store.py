@@ -1,0 +1,133 @@
+"""Token ids of one split in a memory-mapped file, whose header says what they are."""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Iterable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, BinaryIO
+
+import numpy as np
+from numpy.typing import NDArray
+
+from lm_experiments.data.config import DataError
+from lm_experiments.data.tokenizers import Ids, Tokenizer
+
+MAGIC = b"LMTOKENS"
+VERSION = 1
+HEADER_BYTES = 1024
+
+Tokens = NDArray[np.unsignedinteger[Any]]
+
+DTYPES: dict[str, np.dtype[np.unsignedinteger[Any]]] = {
+    "uint16": np.dtype(np.uint16).newbyteorder("<"),
+    "uint32": np.dtype(np.uint32).newbyteorder("<"),
+}
+
+
+@dataclass(frozen=True)
+class TokenStore:
+    """A read-only store: the documents' tokens in order, each followed by one end of text.
+
+    `tokens` has shape (token count,) and type uint16 or uint32. `bytes` counts the UTF-8 bytes of
+    the text, and `unknown` the tokens that stand for what the vocabulary lacks.
+    """
+
+    path: Path
+    tokens: Tokens
+    documents: int
+    bytes: int
+    vocab_size: int
+    tokenizer_fingerprint: str
+    unknown: int
+
+    @classmethod
+    def open(cls, path: Path, tokenizer_fingerprint: str | None = None) -> TokenStore:
+        """Map a store; raises `DataError` where it is damaged or of another tokenizer."""
+        header = _read_header(path)
+        found = header["tokenizer_fingerprint"]
+        if tokenizer_fingerprint not in (None, found):
+            raise DataError(
+                f"{path} was encoded by the tokenizer {found} and not by "
+                f"{tokenizer_fingerprint}; prepare the data again with the second"
+            )
+        dtype, count = DTYPES[header["dtype"]], header["tokens"]
+        expected, actual = HEADER_BYTES + count * dtype.itemsize, path.stat().st_size
+        if actual != expected:
+            raise DataError(
+                f"{path} has {actual} bytes where its header promises {expected}; "
+                "prepare the data again"
+            )
+        tokens = np.memmap(path, dtype=dtype, mode="r", offset=HEADER_BYTES, shape=(count,))
+        fields = ("documents", "bytes", "vocab_size", "tokenizer_fingerprint", "unknown")
+        return cls(path, tokens, **{field: header[field] for field in fields})
+
+
+def write_store(
+    path: Path, documents: Iterable[tuple[Ids, int]], tokenizer: Tokenizer
+) -> dict[str, Any]:
+    """Write a store whole or not at all, and return its header.
+
+    `documents` gives each one's ids, without the end of text, and its number of UTF-8 bytes.
+    """
+    partial = path.with_name(f".{path.name}.{os.getpid()}.partial")
+    try:
+        with partial.open("wb") as file:
+            header = _write(file, documents, tokenizer)
+            file.flush()
+            os.fsync(file.fileno())
+        partial.replace(path)
+    finally:
+        partial.unlink(missing_ok=True)
+    return header
+
+
+def _write(
+    file: BinaryIO, documents: Iterable[tuple[Ids, int]], tokenizer: Tokenizer
+) -> dict[str, Any]:
+    name = "uint16" if tokenizer.vocab_size <= 1 << 16 else "uint32"
+    counts = {"tokens": 0, "documents": 0, "bytes": 0, "unknown": 0}
+    file.write(bytes(HEADER_BYTES))
+    for ids, size in documents:
+        file.write(np.append(ids, tokenizer.end_of_text_id).astype(DTYPES[name]).tobytes())
+        counts["tokens"] += len(ids) + 1
+        counts["documents"] += 1
+        counts["bytes"] += size
+        if tokenizer.unknown_id is not None:
+            counts["unknown"] += int(np.count_nonzero(ids == tokenizer.unknown_id))
+    header = {"version": VERSION, "dtype": name, **counts, "vocab_size": tokenizer.vocab_size}
+    header["tokenizer_fingerprint"] = tokenizer.fingerprint
+    # The counts are known last, so the magic number is too: what a kill leaves is no store.
+    file.seek(0)
+    file.write((MAGIC + json.dumps(header).encode()).ljust(HEADER_BYTES))
+    return header
+
+
+def _read_header(path: Path) -> dict[str, Any]:
+    try:
+        with path.open("rb") as file:
+            start = file.read(HEADER_BYTES)
+    except OSError as error:
+        raise DataError(f"{path} cannot be read as a token store: {error.strerror}") from error
+    if not start.startswith(MAGIC):
+        raise DataError(f"{path} is not a token store; prepare the data again")
+    try:
+        header = json.loads(start[len(MAGIC) :])
+        _check_header(header)
+    except (ValueError, KeyError, TypeError) as error:
+        raise DataError(f"{path} has a damaged header ({error}); prepare the data again") from error
+    return dict(header)
+
+
+def _check_header(header: dict[str, Any]) -> None:
+    if header["version"] != VERSION:
+        raise ValueError(f"version {header['version']} where {VERSION} is read")
+    if header["dtype"] not in DTYPES:
+        raise ValueError(f"type {header['dtype']!r} where one of {', '.join(DTYPES)} is read")
+    for name in ("tokens", "documents", "bytes", "vocab_size", "unknown"):
+        if not isinstance(header[name], int) or header[name] < 0:
+            raise ValueError(f"{name} is {header[name]!r}")
+    if not isinstance(header["tokenizer_fingerprint"], str):
+        raise TypeError("no tokenizer fingerprint")

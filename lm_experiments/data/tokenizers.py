@@ -1,0 +1,319 @@
+"""Text to token ids and back: byte-level BPE, raw bytes and characters behind one interface.
+
+The end-of-text token is always the last id. No text encodes to it, not even its own name.
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+from abc import ABC, abstractmethod
+from collections.abc import Iterable, Iterator, Sequence
+from functools import cached_property
+from pathlib import Path
+from typing import Any, ClassVar
+
+import numpy as np
+import tokenizers as hf
+from numpy.typing import NDArray
+from tokenizers import decoders, models, pre_tokenizers, trainers
+
+from lm_experiments.data.config import SMALLEST_BPE_VOCABULARY, DataError, TokenizerConfig
+from lm_experiments.data.keys import hash_of
+from lm_experiments.data.sampling import LONGEST_PIECE, chunks, sample
+
+END_OF_TEXT = "<|endoftext|>"
+UNKNOWN = "\ufffd"
+BYTES = 256
+
+Ids = NDArray[np.int32]
+
+logger = logging.getLogger(__name__)
+
+
+class Tokenizer(ABC):
+    """Encodes text to ids below `vocab_size` and decodes them."""
+
+    name: ClassVar[str]
+
+    @classmethod
+    @abstractmethod
+    def train(cls, texts: Sequence[str], config: TokenizerConfig) -> Tokenizer:
+        """Build the tokenizer from training text."""
+
+    @classmethod
+    @abstractmethod
+    def from_state(cls, state: Any) -> Tokenizer:
+        """Build the tokenizer from what `state` gave."""
+
+    @abstractmethod
+    def state(self) -> Any:
+        """Return, as a JSON value, all that determines the tokenizer."""
+
+    @property
+    @abstractmethod
+    def ordinary_size(self) -> int:
+        """The number of ids that text encodes to."""
+
+    @property
+    def vocab_size(self) -> int:
+        """The number of ids, the end-of-text token included."""
+        return self.ordinary_size + 1
+
+    @property
+    def end_of_text_id(self) -> int:
+        """The id that follows every document."""
+        return self.ordinary_size
+
+    @property
+    def unknown_id(self) -> int | None:
+        """The id of all that the vocabulary lacks, or None where it lacks nothing."""
+        return None
+
+    @cached_property
+    def fingerprint(self) -> str:
+        """The sha256 in hex of the vocabulary and its rules."""
+        return hash_of({"name": self.name, "state": self.state()})
+
+    @abstractmethod
+    def encode(self, text: str) -> Ids:
+        """Return the ids of one text, shape (tokens,)."""
+
+    def encode_batch(self, texts: Sequence[str]) -> list[Ids]:
+        """Return the ids of each text."""
+        return [self.encode(text) for text in texts]
+
+    def decode(self, ids: Iterable[int]) -> str:
+        """Return the text of ids, with the end of text by its name.
+
+        Bytes that are not UTF-8 become U+FFFD. Raises `DataError` on an id out of range.
+        """
+        parts: list[list[int]] = [[]]
+        for token in map(int, ids):
+            if not 0 <= token < self.vocab_size:
+                raise DataError(
+                    f"token id {token} is not in the vocabulary; "
+                    f"give ids from 0 to {self.vocab_size - 1}"
+                )
+            if token == self.end_of_text_id:
+                parts.append([])
+            else:
+                parts[-1].append(token)
+        return END_OF_TEXT.join(map(self.decode_ordinary, parts))
+
+    @abstractmethod
+    def decode_ordinary(self, ids: list[int]) -> str:
+        """Return the text of ids among which there is no end of text."""
+
+    def save(self, path: Path) -> None:
+        """Write the tokenizer to one JSON file."""
+        path.write_text(json.dumps({"name": self.name, "state": self.state()}), encoding="utf-8")
+
+
+class ByteTokenizer(Tokenizer):
+    """One token for each byte of UTF-8."""
+
+    name = "bytes"
+
+    @classmethod
+    def train(cls, texts: Sequence[str], config: TokenizerConfig) -> ByteTokenizer:
+        """Build the tokenizer, which learns nothing from `texts`."""
+        return cls()
+
+    @classmethod
+    def from_state(cls, state: Any) -> ByteTokenizer:
+        """Build the tokenizer, which has no state."""
+        return cls()
+
+    def state(self) -> None:
+        """Return None: all byte tokenizers are the same."""
+
+    @property
+    def ordinary_size(self) -> int:
+        """The number of bytes."""
+        return BYTES
+
+    def encode(self, text: str) -> Ids:
+        """Return the UTF-8 bytes of one text."""
+        return np.frombuffer(text.encode(), dtype=np.uint8).astype(np.int32)
+
+    def decode_ordinary(self, ids: list[int]) -> str:
+        """Return the text whose UTF-8 bytes are given."""
+        return bytes(ids).decode(errors="replace")
+
+
+class CharTokenizer(Tokenizer):
+    """One token for each character of the training text, and one for all others."""
+
+    name = "chars"
+
+    def __init__(self, characters: str) -> None:
+        """Take the known characters in the order of their code points."""
+        self.characters = characters
+        self._codes = _code_points(characters)
+
+    @classmethod
+    def train(cls, texts: Sequence[str], config: TokenizerConfig) -> CharTokenizer:
+        """Take the characters of `texts` in the order of their code points."""
+        return cls("".join(sorted(set().union(*texts))))
+
+    @classmethod
+    def from_state(cls, state: Any) -> CharTokenizer:
+        """Build the tokenizer from its characters."""
+        return cls(str(state))
+
+    def state(self) -> str:
+        """Return the characters in order."""
+        return self.characters
+
+    @property
+    def ordinary_size(self) -> int:
+        """The number of characters, and one for the unknown."""
+        return len(self.characters) + 1
+
+    @property
+    def unknown_id(self) -> int:
+        """The id of every character that the training text lacks."""
+        return len(self.characters)
+
+    def encode(self, text: str) -> Ids:
+        """Return one id for each character."""
+        codes = _code_points(text)
+        places = np.searchsorted(self._codes, codes)
+        known = np.append(self._codes, 0)[places] == codes
+        return np.where(known, places, self.unknown_id).astype(np.int32)
+
+    def decode_ordinary(self, ids: list[int]) -> str:
+        """Return the characters, with U+FFFD for the unknown."""
+        return "".join((self.characters + UNKNOWN)[token] for token in ids)
+
+
+def _code_points(text: str) -> NDArray[np.uint32]:
+    return np.frombuffer(text.encode("utf-32-le"), dtype=np.uint32)
+
+
+class BPETokenizer(Tokenizer):
+    """Byte-level byte-pair encoding (Sennrich et al. 2016; bytes as in Radford et al. 2019).
+
+    Text is first divided as in GPT-2 into words, numbers, signs and spaces, here of at most 32
+    characters, which bounds the time and the memory that text without spaces takes.
+    """
+
+    name = "bpe"
+
+    def __init__(self, backend: hf.Tokenizer) -> None:
+        """Take a trained tokenizer of the `tokenizers` library."""
+        self._backend = backend
+
+    @classmethod
+    def train(cls, texts: Sequence[str], config: TokenizerConfig) -> BPETokenizer:
+        """Learn merges from a sample of `texts`; `DataError` where they yield too few."""
+        wanted = config.vocab_size or SMALLEST_BPE_VOCABULARY
+        backend = _untrained()
+        trainer = trainers.BpeTrainer(
+            # No end of text here: the backend would find its name in ordinary text.
+            vocab_size=wanted - 1,
+            initial_alphabet=pre_tokenizers.ByteLevel.alphabet(),
+            show_progress=False,
+        )
+        drawn = sample(texts, config.sample_bytes, config.sample_seed)
+        backend.train_from_iterator(drawn, trainer)
+        reached = backend.get_vocab_size() + 1
+        if reached < wanted:
+            raise DataError(
+                f"tokenizer.vocab_size={wanted} is more than the training text yields, which is "
+                f"{reached}; type tokenizer.vocab_size={reached} or less"
+            )
+        return cls(backend)
+
+    @classmethod
+    def from_state(cls, state: Any) -> BPETokenizer:
+        """Build the tokenizer from its merges and rules."""
+        return cls(hf.Tokenizer.from_str(json.dumps(state)))
+
+    def state(self) -> Any:
+        """Return the merges and rules as the `tokenizers` library writes them."""
+        return json.loads(self._backend.to_str())
+
+    @cached_property
+    def ordinary_size(self) -> int:
+        """The number of bytes and merges."""
+        return self._backend.get_vocab_size()
+
+    def encode(self, text: str) -> Ids:
+        """Return the ids of one text, which is encoded in chunks so that memory stays bounded."""
+        return self.encode_batch([text])[0]
+
+    def encode_batch(self, texts: Sequence[str]) -> list[Ids]:
+        """Return the ids of each text, using all cores."""
+        parts = [list(chunks(text)) for text in texts]
+        encoded = self._encode_chunks([chunk for part in parts for chunk in part])
+        return [_joined(encoded, len(part)) for part in parts]
+
+    def _encode_chunks(self, parts: list[str]) -> Iterator[Ids]:
+        for group in grouped(parts, most_characters=1 << 20):
+            for encoding in self._backend.encode_batch_fast(group, add_special_tokens=False):
+                yield np.array(encoding.ids, dtype=np.int32)
+
+    def decode_ordinary(self, ids: list[int]) -> str:
+        """Return the text of ids."""
+        return self._backend.decode(ids, skip_special_tokens=False)
+
+
+def _untrained() -> hf.Tokenizer:
+    most = f"{{1,{LONGEST_PIECE}}}"
+    pattern = (
+        rf"'(?:[sdmt]|ll|ve|re)| ?[\p{{L}}\p{{M}}]{most}| ?\p{{N}}{most}"
+        rf"| ?[^\s\p{{L}}\p{{M}}\p{{N}}]{most}|\s{most}(?!\S)|\s{most}"
+    )
+    backend = hf.Tokenizer(models.BPE())
+    backend.pre_tokenizer = pre_tokenizers.Sequence(
+        [
+            pre_tokenizers.Split(hf.Regex(pattern), behavior="isolated"),
+            pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=False),
+        ]
+    )
+    backend.decoder = decoders.ByteLevel()
+    return backend
+
+
+def _joined(encoded: Iterator[Ids], count: int) -> Ids:
+    parts = [next(encoded) for _ in range(count)]
+    return np.concatenate(parts) if parts else np.zeros(0, dtype=np.int32)
+
+
+def grouped(
+    texts: Sequence[str], most_characters: int, most_texts: int = 1 << 16
+) -> Iterator[list[str]]:
+    """Yield successive groups of texts, each ended by the text that fills it."""
+    group: list[str] = []
+    characters = 0
+    for text in texts:
+        group.append(text)
+        characters += len(text)
+        if characters >= most_characters or len(group) >= most_texts:
+            yield group
+            group, characters = [], 0
+    if group:
+        yield group
+
+
+TOKENIZERS: dict[str, type[Tokenizer]] = {
+    kind.name: kind for kind in (BPETokenizer, ByteTokenizer, CharTokenizer)
+}
+
+
+def train_tokenizer(texts: Sequence[str], config: TokenizerConfig) -> Tokenizer:
+    """Build the tokenizer that `config` names from the training texts alone."""
+    return TOKENIZERS[config.name].train(texts, config)
+
+
+def load_tokenizer(path: Path) -> Tokenizer:
+    """Read a tokenizer that `save` wrote; raises `DataError` where there is none."""
+    try:
+        saved = json.loads(path.read_text(encoding="utf-8"))
+        return TOKENIZERS[saved["name"]].from_state(saved["state"])
+    except OSError as error:
+        raise DataError(f"{path} cannot be read as a tokenizer: {error.strerror}") from error
+    except Exception as error:  # the backend raises bare exceptions on a damaged vocabulary
+        raise DataError(f"{path} is not a saved tokenizer; prepare the data again") from error

@@ -1,0 +1,167 @@
+"""Preparing a corpus once: reuse, repair, and several processes at a time."""
+
+from __future__ import annotations
+
+import logging
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from lm_experiments.data import DataConfig, DataError, TokenizerConfig, corpora
+from lm_experiments.data import prepare as prepare_function
+from lm_experiments.data.prepare import PreparedData
+
+BYTES = TokenizerConfig("bytes")
+
+
+@pytest.fixture
+def data(tmp_path: Path) -> DataConfig:
+    (tmp_path / "text.txt").write_text("|".join(f"document {index}" for index in range(40)))
+    return DataConfig("text", str(tmp_path / "text.txt"), separator="|")
+
+
+def prepare(data: DataConfig, tokenizer: TokenizerConfig, tmp_path: Path) -> PreparedData:
+    return prepare_function(data, tokenizer, tmp_path / "cache")
+
+
+def folders(tmp_path: Path) -> list[str]:
+    return sorted(path.name for path in (tmp_path / "cache").iterdir() if path.is_dir())
+
+
+def test_everything_is_prepared(data: DataConfig, tmp_path: Path) -> None:
+    prepared = prepare(data, BYTES, tmp_path)
+    assert prepared.train.documents + prepared.val.documents == 40
+    assert prepared.data_hash == corpora.content_hash(data)
+    assert prepared.directory.name.startswith("text-bytes-")
+    assert folders(tmp_path) == [prepared.directory.name]
+    val = prepared.tokenizer.decode(prepared.val.tokens)
+    assert val.count("<|endoftext|>") == prepared.val.documents
+    assert len(val.replace("<|endoftext|>", "")) == prepared.val.bytes
+
+
+def test_a_second_call_prepares_nothing(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    first = prepare(DataConfig(), BYTES, tmp_path)
+    monkeypatch.setattr(corpora, "_kjv_bytes", lambda: pytest.fail("the text was read"))
+    with caplog.at_level(logging.INFO):
+        second = prepare(DataConfig(), BYTES, tmp_path)
+    assert not caplog.records
+    assert second.directory == first.directory
+    assert np.array_equal(second.train.tokens, first.train.tokens)
+
+
+def test_the_bible_in_bytes(tmp_path: Path) -> None:
+    prepared = prepare(DataConfig(), BYTES, tmp_path)
+    assert (prepared.train.documents, prepared.val.documents) == (1068, 121)
+    assert (len(prepared.train.tokens), len(prepared.val.tokens)) == (3_811_747, 423_887)
+
+
+def test_every_choice_has_its_own_folder(data: DataConfig, tmp_path: Path) -> None:
+    other = DataConfig(data.name, data.path, data.separator, split_seed=1)
+    prepare(data, BYTES, tmp_path)
+    prepare(other, BYTES, tmp_path)
+    prepare(data, TokenizerConfig("chars"), tmp_path)
+    prepare(data, TokenizerConfig("bpe", 260), tmp_path)
+    prepare(data, TokenizerConfig("bpe", 261), tmp_path)
+    assert len(folders(tmp_path)) == 5
+
+
+def test_the_vocabulary_is_of_the_training_text_alone(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    (tmp_path / "text.txt").write_text("abcabcabcabcabcabczz")
+    data = DataConfig("text", str(tmp_path / "text.txt"))
+    for _ in range(2):  # the second call reuses the folder and must warn as well
+        caplog.clear()
+        prepared = prepare(data, TokenizerConfig("chars"), tmp_path)
+        assert prepared.tokenizer.vocab_size == 5
+        assert prepared.val.unknown == 2
+        assert "2 of 3 validation tokens are characters that the training text" in caplog.text
+
+
+@pytest.mark.parametrize("name", ["train.bin", "val.bin", "tokenizer.json"])
+@pytest.mark.parametrize("damage", ["truncate", "remove", "replace"])
+def test_a_damaged_folder_is_built_again(
+    data: DataConfig, tmp_path: Path, caplog: pytest.LogCaptureFixture, name: str, damage: str
+) -> None:
+    first = prepare(data, BYTES, tmp_path)
+    tokens = first.train.tokens.tolist()
+    other = prepare(data, TokenizerConfig("chars"), tmp_path)
+    file = first.directory / name
+    content = file.read_bytes()
+    file.unlink()
+    if damage == "truncate":
+        file.write_bytes(content[:-2])
+    elif damage == "replace":
+        shutil.copy(other.directory / name, file)
+    again = prepare(data, BYTES, tmp_path)
+    assert "is damaged and is built again" in caplog.text
+    assert again.train.tokens.tolist() == tokens
+    assert len(folders(tmp_path)) == 2
+
+
+def test_what_a_killed_preparation_left_is_cleared(data: DataConfig, tmp_path: Path) -> None:
+    name = prepare(data, BYTES, tmp_path).directory.name
+    shutil.rmtree(tmp_path / "cache")
+    leftover = tmp_path / "cache" / f".{name}.partial-1"
+    leftover.mkdir(parents=True)
+    (leftover / "train.bin").write_bytes(b"half")
+    assert prepare(data, BYTES, tmp_path).train.documents > 0
+    assert folders(tmp_path) == [name]
+
+
+def test_a_failed_preparation_leaves_nothing(data: DataConfig, tmp_path: Path) -> None:
+    with pytest.raises(DataError, match=r"tokenizer\.vocab_size=5000 is more than"):
+        prepare(data, TokenizerConfig("bpe", 5000), tmp_path)
+    assert folders(tmp_path) == []
+
+
+def test_text_that_changes_meanwhile_is_refused(
+    data: DataConfig, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    module = sys.modules["lm_experiments.data.prepare"]  # its name in the package is the function
+    monkeypatch.setattr(module, "content_hash", lambda data: "0" * 64)
+    with pytest.raises(DataError, match="changed while it was read"):
+        prepare(data, BYTES, tmp_path)
+
+
+def test_processes_at_once_prepare_it_once(data: DataConfig, tmp_path: Path) -> None:
+    program = f"""
+import logging, sys, time
+from pathlib import Path
+from lm_experiments.data import DataConfig, TokenizerConfig, prepare
+module = sys.modules["lm_experiments.data.prepare"]  # its name in the package is the function
+logging.basicConfig(level="INFO", format="%(message)s")
+fill = module._fill
+module._fill = lambda *args: (time.sleep(1), fill(*args))
+go = Path(sys.argv[1])
+Path(sys.argv[2]).touch()
+while not go.exists():
+    time.sleep(0.01)
+data = DataConfig("text", {data.path!r}, separator="|")
+print(len(prepare(data, TokenizerConfig("bytes"), Path({str(tmp_path / "cache")!r})).train.tokens))
+"""
+    go, ready = tmp_path / "go", [tmp_path / f"ready{index}" for index in range(2)]
+    processes = [
+        subprocess.Popen(
+            [sys.executable, "-c", program, str(go), str(path)],
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+        )
+        for path in ready
+    ]
+    while not all(path.exists() for path in ready):
+        assert all(process.poll() is None for process in processes)
+    go.touch()
+    results = [process.communicate(timeout=60) for process in processes]
+    assert results[0][0] == results[1][0] != ""
+    logged = results[0][1] + results[1][1]
+    assert logged.count("preparing ") == 1
+    assert logged.count("waiting for another process") == 1
+    assert len(folders(tmp_path)) == 1

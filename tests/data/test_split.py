@@ -1,0 +1,69 @@
+"""Training and validation text: nothing lost, nothing shared, about the right size."""
+
+from __future__ import annotations
+
+import pytest
+
+from lm_experiments.data import DataConfig, DataError, Split, load_documents, split_documents
+
+
+def documents(count: int) -> list[str]:
+    return [f"{index:03d}" * (1 + index % 7) for index in range(count)]
+
+
+def split(texts: list[str], kind: str, fraction: float = 0.1, seed: int = 0) -> Split:
+    return split_documents(texts, DataConfig(split=kind, val_fraction=fraction, split_seed=seed))
+
+
+def test_by_document_keeps_order_and_loses_nothing() -> None:
+    texts = documents(200)
+    divided = split(texts, "document", 0.25)
+    assert divided.train == [text for text in texts if text not in set(divided.val)]
+    assert divided.val == [text for text in texts if text not in set(divided.train)]
+    share = sum(map(len, divided.val)) / sum(map(len, texts))
+    assert share == pytest.approx(0.25, abs=0.01)
+
+
+def test_by_document_is_drawn_from_the_seed() -> None:
+    texts = documents(50)
+    assert split(texts, "document") == split(texts, "document")
+    assert split(texts, "document").val != split(texts, "document", seed=1).val
+    assert split(texts, "document").val != texts[-len(split(texts, "document").val) :]
+
+
+def test_a_huge_document_stays_in_training() -> None:
+    texts = ["x" * 10_000, *documents(20)]
+    assert all("x" * 10_000 in split(texts, "document", 0.02, seed).train for seed in range(20))
+
+
+def test_the_tail_is_cut_between_characters() -> None:
+    divided = split(["ab", "cdeéfg", "h"], "tail", 0.4)  # 10 bytes, and the fifth-last is in é
+    assert divided == Split(["ab", "cde"], ["éfg", "h"])
+
+
+def test_the_tail_of_one_document() -> None:
+    assert split(["0123456789"], "auto", 0.3) == Split(["0123456"], ["789"])
+
+
+def test_the_tail_at_a_boundary_of_documents() -> None:
+    assert split(["01234567", "89"], "tail", 0.2) == Split(["01234567"], ["89"])
+
+
+@pytest.mark.parametrize(
+    ("texts", "kind", "fraction", "side"),
+    [
+        (["long enough"] * 2, "document", 0.1, "validation"),
+        (["long enough"] * 2, "document", 0.99, "training"),
+        (["abc"], "tail", 0.1, "validation"),
+        (["é"], "tail", 0.5, "training"),
+    ],
+)
+def test_an_empty_side_is_refused(texts: list[str], kind: str, fraction: float, side: str) -> None:
+    with pytest.raises(DataError, match=f"leaves no {side} text"):
+        split(texts, kind, fraction)
+
+
+def test_the_king_james_split() -> None:
+    divided = split_documents(load_documents(DataConfig()).texts, DataConfig())
+    assert (len(divided.train), len(divided.val)) == (1068, 121)
+    assert sum(len(text.encode()) for text in divided.val) == 423_766
