@@ -1,0 +1,157 @@
+"""Joining the plan with the directories found, and refusing what cannot be read."""
+
+from __future__ import annotations
+
+import json
+import math
+from pathlib import Path
+
+import pytest
+from synthetic_runs import SweepFactory, failed, history, result_of
+
+from lm_experiments.report import ReportError, collect, read_metrics
+
+
+def test_every_planned_run_is_there_with_its_status(sweep: SweepFactory) -> None:
+    sweep.run("z", result=result_of("z", 0, 3.1))
+    sweep.run("b", result=failed("b", 0, "RuntimeError", "boom\nand more"))
+    sweep.run("c", metrics=history(3.0, 0)[:3])
+    sweep.run("d")
+    sweep.run("e", exists=False)
+    sweep.run("f", result=result_of("f", 0, 3.0, status="interrupted", outcome=None))
+    found = collect(sweep.plan("ffn"))
+    assert found.name == "grid"
+    assert found.axes == ("ffn",)
+    assert found.arms == ("z", "b", "c", "d", "e", "f")
+    assert [run.status for run in found.runs] == [
+        "done",
+        "failed",
+        "unfinished",
+        "waiting",
+        "waiting",
+        "interrupted",
+    ]
+    assert found.runs[1].error == "RuntimeError: boom and more"
+
+
+def test_result_fields_are_read(sweep: SweepFactory) -> None:
+    sweep.run("a", 3, result=result_of("a", 3, 3.1, dirty=True))
+    (run,) = collect(sweep.plan()).runs
+    assert (run.seed, run.val_loss, run.val_tokens) == (3, 3.1, 40960)
+    assert (run.parameters, run.non_embedding) == (4213760, 3165184)
+    assert run.commit == "a" * 40 + "+dirty"
+    assert run.usable
+
+
+def test_without_a_plan_the_directories_found_are_the_sweep(sweep: SweepFactory) -> None:
+    sweep.run("b", 1, result=result_of("b", 1, 3.1))
+    sweep.run("b", 0)
+    sweep.run("a", 10, metrics=history(3.0, 0)[:1])
+    sweep.run("a", 9, result=result_of("a", 9, 3.2))
+    (sweep.root / "notes").mkdir()
+    found = collect(sweep.root)
+    assert found.name == "grid"
+    assert [(run.arm, run.seed, run.status) for run in found.runs] == [
+        ("a", 9, "done"),
+        ("a", 10, "unfinished"),
+        ("b", 0, "waiting"),
+        ("b", 1, "done"),
+    ]
+
+
+def test_directories_outside_the_plan_are_reported_apart(sweep: SweepFactory) -> None:
+    stray = sweep.run("old", result=result_of("old", 0, 3.0))
+    sweep.planned.clear()
+    sweep.run("a", result=result_of("a", 0, 3.0))
+    found = collect(sweep.plan())
+    assert found.arms == ("a",)
+    assert found.extra == (stray,)
+
+
+@pytest.mark.parametrize(
+    ("changes", "verdict", "usable"),
+    [
+        ({}, "ok", True),
+        ({"outcome": None}, "ok", True),
+        ({"outcome": "spiked"}, "spiked", True),
+        ({"outcome": "diverged"}, "diverged", False),
+        ({"outcome": "non-finite", "val_loss": "nan"}, "non-finite", False),
+        ({"val_loss": "inf"}, "non-finite", False),
+        ({"val_loss": None}, "non-finite", False),
+        ({"status": "interrupted"}, "interrupted", False),
+        ({"status": "failed"}, "FAILED", False),
+    ],
+)
+def test_verdict(
+    sweep: SweepFactory, changes: dict[str, object], verdict: str, usable: bool
+) -> None:
+    sweep.run("a", result={**result_of("a", 0, 3.0), **changes})
+    (run,) = collect(sweep.plan()).runs
+    assert (run.verdict, run.usable) == (verdict, usable)
+
+
+def test_a_missing_folder_suggests_its_neighbour(sweep: SweepFactory) -> None:
+    with pytest.raises(ReportError, match=r"no folder .*gird.*did you mean .*grid"):
+        collect(sweep.root.parent / "gird")
+
+
+def test_a_folder_without_runs_says_what_a_run_is(tmp_path: Path) -> None:
+    with pytest.raises(ReportError, match=r"holds no runs.*config\.yaml.*runs/NAME"):
+        collect(tmp_path)
+
+
+def test_a_run_or_the_folder_of_all_sweeps_is_pointed_to_the_sweep(sweep: SweepFactory) -> None:
+    run = sweep.run("a", result=result_of("a", 0, 3.0))
+    with pytest.raises(ReportError, match=r"single run; give .*grid"):
+        collect(run)
+    with pytest.raises(ReportError, match=r"holds sweeps.*grid"):
+        collect(sweep.root.parent)
+
+
+@pytest.mark.parametrize(
+    ("text", "reason"),
+    [
+        ('{"status": "do', "not valid JSON"),
+        ("[]", "holds a list"),
+        ('{"status": "great"}', "status is 'great'"),
+        ('{"status": "done", "val_loss": "low"}', "val_loss is 'low'"),
+    ],
+)
+def test_a_damaged_result_is_named(sweep: SweepFactory, text: str, reason: str) -> None:
+    directory = sweep.run("a")
+    (directory / "result.json").write_text(text)
+    with pytest.raises(ReportError, match=reason) as caught:
+        collect(sweep.plan())
+    assert str(directory / "result.json") in str(caught.value)
+
+
+@pytest.mark.parametrize("plan", ["{", '{"name": "x"}', '{"runs": [{"arm": "a"}]}'])
+def test_a_damaged_plan_is_named(sweep: SweepFactory, plan: str) -> None:
+    (sweep.root / "sweep.json").write_text(plan)
+    with pytest.raises(ReportError, match=r"sweep\.json"):
+        collect(sweep.root)
+
+
+def test_metrics_survive_cut_rows_and_special_numbers(tmp_path: Path) -> None:
+    rows = [
+        '{"step": 1, "train/loss": "nan"}',
+        '{"step": 2, "tra',
+        '{"step": 3, "val/loss": "-inf"}',
+    ]
+    (tmp_path / "metrics.jsonl").write_text("\n".join([*rows, '{"step": 4, "val/lo']))
+    first, second = read_metrics(tmp_path)
+    assert first["step"] == 1
+    assert math.isnan(first["train/loss"])
+    assert second == {"step": 3, "val/loss": -math.inf}
+    assert read_metrics(tmp_path, "val/loss") == [second]
+
+
+def test_no_metrics_are_no_rows(tmp_path: Path) -> None:
+    assert read_metrics(tmp_path) == []
+
+
+def test_a_config_without_an_arm_is_named(sweep: SweepFactory) -> None:
+    directory = sweep.run("a")
+    (directory / "config.yaml").write_text(json.dumps({"seed": 0}))
+    with pytest.raises(ReportError, match="names its arm and seed"):
+        collect(sweep.root)

@@ -1,0 +1,164 @@
+"""The curves: what is averaged, how labels are kept apart, and how lines are told apart."""
+
+from __future__ import annotations
+
+import itertools
+import math
+from pathlib import Path
+from typing import Any
+
+import pytest
+from synthetic_runs import SweepFactory, grid, history, result_of
+
+from lm_experiments.report import build_table, collect, write_report
+from lm_experiments.report.curves import (
+    arm_curve,
+    draw_curves,
+    focus,
+    labelled,
+    spread,
+    token_scales,
+)
+from lm_experiments.report.styles import level_key, line_styles
+
+PNG = b"\x89PNG"
+
+
+def rows_of(*losses: float | str) -> list[dict[str, Any]]:
+    """Validation rows at steps 10, 20, ... with these losses."""
+    return [{"step": 10 * (i + 1), "val/loss": loss} for i, loss in enumerate(losses)]
+
+
+def test_a_curve_is_the_mean_at_common_finite_steps(sweep: SweepFactory) -> None:
+    again = [*rows_of(5.0, 4.0, "nan"), {"step": 20, "val/loss": 4.2}, {"step": 40, "x": 1}]
+    sweep.run("a", 0, result=result_of("a", 0, 4.2), metrics=again)
+    sweep.run("a", 1, result=result_of("a", 1, 4.4), metrics=rows_of(5.2, 4.4, 4.0))
+    bad = result_of("a", 2, "nan", outcome="diverged")
+    sweep.run("a", 2, result=bad, metrics=rows_of(9.0, 9.0))
+    (row,) = build_table(collect(sweep.plan())).rows
+    curve = arm_curve(row, {})
+    assert curve is not None
+    assert list(curve.x) == [10, 20]
+    assert curve.mean == pytest.approx((5.1, 4.3))
+    assert curve.sd == pytest.approx((0.02**0.5, 0.02**0.5))
+    assert curve.label == "4.300  a (baseline)"
+
+
+def test_an_arm_without_a_usable_run_is_labelled_so(sweep: SweepFactory) -> None:
+    sweep.run("a", metrics=rows_of(5.0, 4.0))
+    sweep.run("b", result=result_of("b", 0, "nan"), metrics=rows_of(5.0, 8.0, "inf"))
+    rows = build_table(collect(sweep.plan())).rows
+    labels = [curve.label for row in rows if (curve := arm_curve(row, {})) is not None]
+    assert labels == ["4.000  a (unfinished, baseline)", "8.000  b (non-finite)"]
+
+
+def test_tokens_are_the_axis_only_when_steps_differ_in_size(sweep: SweepFactory) -> None:
+    sweep.done("a", {0: 3.0})
+    assert token_scales(collect(sweep.plan()).runs) == {}
+    sweep.run("b", result=result_of("b", 0, 3.0, steps=500), metrics=rows_of(4.0))
+    table = build_table(collect(sweep.plan()))
+    scales = token_scales(table.sweep.runs)
+    assert sorted(scales.values()) == [4096, 8192]
+    curve = arm_curve(next(row for row in table.rows if row.arm == "b"), scales)
+    assert curve is not None
+    assert list(curve.x) == [81920]
+
+
+def test_limits_hold_what_follows_the_drop_and_ignore_divergence(sweep: SweepFactory) -> None:
+    sweep.run("a", result=result_of("a", 0, 3.0), metrics=rows_of(8.0, 4.0, 3.5, 3.2, 3.0))
+    bad = result_of("b", 0, "nan", outcome="diverged")
+    sweep.run("b", result=bad, metrics=rows_of(8.0, 7.0, 90.0, 90.0, 90.0))
+    rows = build_table(collect(sweep.plan())).rows
+    curves = [curve for row in rows if (curve := arm_curve(row, {})) is not None]
+    (left, right), (low, high) = focus(curves)
+    assert (left, right) == (12.5, 50)
+    assert low < 3.0 < 4.0 < high < 4.1
+
+
+def test_spread_keeps_order_gap_and_limits() -> None:
+    placed = spread([0.0, 0.01, 0.02, 0.5, 0.98, 0.99], 0.1, 0.0, 1.0)
+    assert all(b - a >= 0.1 - 1e-12 for a, b in itertools.pairwise(placed))
+    assert min(placed) >= 0.0
+    assert max(placed) <= 1.0 + 1e-12
+    assert placed[3] == pytest.approx(0.5)
+
+
+def test_spread_moves_nothing_that_has_room() -> None:
+    assert spread([0.1, 0.5, 0.9], 0.1, 0.0, 1.0) == pytest.approx([0.1, 0.5, 0.9])
+
+
+def test_spread_of_more_labels_than_fit_closes_the_gap() -> None:
+    placed = spread([0.5] * 21, 0.1, 0.0, 1.0)
+    assert placed == pytest.approx([i / 20 for i in range(21)])
+
+
+def test_axes_give_colour_dashes_and_marker(sweep: SweepFactory) -> None:
+    grid(sweep, 1)
+    table = build_table(collect(sweep.plan("placement", "ffn", "position")))
+    styles = line_styles(table)
+    assert len(set(styles.values())) == 12
+    pre, post = styles["pre relu rope"], styles["post relu rope"]
+    assert (pre.color, pre.dashes) == (post.color, post.dashes)
+    assert pre.marker != post.marker
+    assert styles["pre swiglu rope"].dashes != pre.dashes
+    assert styles["pre relu none"].color != pre.color
+    key = [handle.get_label() for handle in level_key(table)]
+    assert key[:3] == ["placement pre", "placement post", "ffn relu"]
+    assert len(key) == 7
+
+
+def test_without_axes_the_arms_still_look_different(sweep: SweepFactory) -> None:
+    for i in range(12):
+        sweep.done(f"arm {i}", {0: 3.0})
+    table = build_table(collect(sweep.plan()))
+    assert len(set(line_styles(table).values())) == 12
+    assert level_key(table) == []
+
+
+@pytest.mark.parametrize("arms", [1, 2, 40])
+def test_pictures_of_few_and_many_arms(sweep: SweepFactory, arms: int) -> None:
+    for i in range(arms):
+        loss = 3.0 + i / 100
+        name = f"arm $x_{i}"
+        sweep.run(name, result=result_of(name, 0, loss), metrics=history(loss, 0, every=250))
+    path = sweep.root / "curves.png"
+    assert draw_curves(build_table(collect(sweep.plan())), path)
+    assert path.read_bytes().startswith(PNG)
+    assert b"Software" not in path.read_bytes()[:200]
+
+
+@pytest.mark.filterwarnings("error")
+@pytest.mark.parametrize("step", [0, 10])
+def test_a_single_validation_can_be_drawn(sweep: SweepFactory, step: int) -> None:
+    sweep.run("a", metrics=[{"step": step, "val/loss": 4.0}])
+    assert draw_curves(build_table(collect(sweep.plan())), sweep.root / "curves.png")
+
+
+def test_nothing_to_draw_leaves_no_picture(sweep: SweepFactory) -> None:
+    sweep.run("a", metrics=rows_of("nan"))
+    stale = sweep.root / "curves.png"
+    stale.write_bytes(PNG)
+    report = write_report(sweep.plan())
+    assert [path.name for path in report.files] == ["table.md", "table.csv"]
+    assert not stale.exists()
+    assert "curves.png" not in Path(sweep.root / "table.md").read_text()
+
+
+def test_history_skips_rows_that_are_not_numbers(sweep: SweepFactory) -> None:
+    rows: list[dict[str, Any]] = [
+        {"step": "ten", "val/loss": 4.0},
+        {"val/loss": 4.0},
+        {"step": 5, "val/loss": math.inf},
+    ]
+    sweep.run("a", metrics=[*rows, {"step": 6, "val/loss": None}])
+    (row,) = build_table(collect(sweep.plan())).rows
+    assert arm_curve(row, {}) is None
+
+
+def test_of_many_arms_the_extremes_and_the_baseline_are_labelled(sweep: SweepFactory) -> None:
+    for i in range(40):
+        sweep.run(f"arm {i}", result=result_of(f"arm {i}", 0, 3.0 + i), metrics=rows_of(3.0 + i))
+    rows = build_table(collect(sweep.plan()), "arm 20").rows
+    curves = [curve for row in rows if (curve := arm_curve(row, {})) is not None]
+    arms = [int(curve.row.arm.split()[1]) for curve in labelled(curves)]
+    assert arms == [*range(12), 20, *range(28, 40)]

@@ -1,0 +1,70 @@
+"""The command: exit status, one sentence on errors, and a start that loads nothing heavy."""
+
+from __future__ import annotations
+
+import importlib.util
+import subprocess
+import sys
+from collections.abc import Callable, Sequence
+from pathlib import Path
+
+import pytest
+from synthetic_runs import SweepFactory, history, result_of
+
+ROOT = Path(__file__).resolve().parents[2]
+
+
+@pytest.fixture
+def main() -> Callable[[Sequence[str]], int]:
+    """The `main` function of the script."""
+    spec = importlib.util.spec_from_file_location("table_script", ROOT / "scripts" / "table.py")
+    assert spec is not None
+    assert spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    found: Callable[[Sequence[str]], int] = module.main
+    return found
+
+
+def test_prints_the_table_and_the_files(
+    sweep: SweepFactory,
+    main: Callable[[Sequence[str]], int],
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    sweep.run("a", result=result_of("a", 0, 3.0), metrics=history(3.0, 0))
+    sweep.done("b", {0: 3.125})
+    assert main([str(sweep.plan()), "--baseline", "b"]) == 0
+    out = capsys.readouterr().out
+    assert "3.1250" in out
+    assert "-0.1250" in out
+    for name in ("table.md", "table.csv", "curves.png"):
+        assert f"Wrote {sweep.root / name}" in out
+        assert (sweep.root / name).is_file()
+
+
+@pytest.mark.parametrize("extra", [["--baseline", "c"], []])
+def test_errors_are_one_sentence_and_status_2(
+    sweep: SweepFactory,
+    main: Callable[[Sequence[str]], int],
+    capsys: pytest.CaptureFixture[str],
+    extra: list[str],
+) -> None:
+    sweep.done("a", {0: 3.0})
+    folder = sweep.plan() if extra else sweep.root / "absent"
+    assert main([str(folder), *extra]) == 2
+    captured = capsys.readouterr()
+    assert captured.out == ""
+    assert len(captured.err.splitlines()) == 1
+    assert captured.err.endswith(".\n")
+
+
+def test_start_up_loads_neither_torch_nor_scipy_nor_matplotlib() -> None:
+    code = (
+        "import sys, lm_experiments.report; "
+        "print(sorted({'torch', 'hydra', 'scipy', 'matplotlib', 'pandas', 'lightning'}"
+        " & set(sys.modules)))"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", code], capture_output=True, text=True, check=True, cwd=ROOT
+    )
+    assert done.stdout.strip() == "[]"
