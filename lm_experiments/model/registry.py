@@ -49,7 +49,7 @@ class Component:
     axis: str
     name: str
     build: Callable[..., Any]
-    options: type
+    options: type[Any]
     summary: str
 
     def defaults(self) -> dict[str, Any]:

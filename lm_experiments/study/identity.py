@@ -1,0 +1,90 @@
+"""What a run is called: the hash of what determines its result, and a readable name before it."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import re
+from collections.abc import Sequence
+from pathlib import Path
+
+from lm_experiments.training.config import RunConfig, plain_values
+
+# What does not change what a run computes: where it lies, who watches, how often one looks.
+NOT_IDENTITY = {
+    "": (
+        "name",
+        "arm",
+        "arm_overrides",
+        "logger",
+        "compile",
+        "runs_dir",
+        "cache_dir",
+        "code_paths",
+    ),
+    "data": ("path", "eval_batch_size"),
+    "model": ("match", "match_tolerance", "d_ff"),
+    "trainer": (
+        "accelerator",
+        "devices",
+        "threads",
+        "micro_batch_size",
+        "val_every",
+        "log_every",
+        "checkpoint_every",
+    ),
+}
+SLUG_LENGTH = 80
+
+
+def config_hash(config: RunConfig, data_hash: str, precision: str) -> str:
+    """Return the SHA-256 of everything that determines the run's result.
+
+    Args:
+        config: the run's configuration.
+        data_hash: the hash of the corpus itself; where it lies does not count.
+        precision: the precision in force, where the configuration leaves it open.
+    """
+    values = plain_values(config)
+    for section, keys in NOT_IDENTITY.items():
+        part = values[section] if section else values
+        for key in keys:
+            part.pop(key, None)
+    values["model"]["ffn_width"] = config.model.width
+    values["trainer"]["precision"] = precision
+    values["data_hash"] = data_hash
+    values["code"] = [_file_hash(path) for path in config.code_paths]
+    return hashlib.sha256(json.dumps(values, sort_keys=True).encode()).hexdigest()
+
+
+def arm_label(overrides: Sequence[str]) -> str:
+    """Return the row's name: the choices as bare words, values with the end of their key."""
+    words = []
+    for override in overrides:
+        key, _, value = override.partition("=")
+        words.append(f"{key.rsplit('.', 1)[-1]}={value}" if "." in key else value)
+    return " ".join(words) or "baseline"
+
+
+def directory_name(arm: str, seed: int, config_hash: str) -> str:
+    """Return the run directory's name: arm, seed, and the start of the hash."""
+    slug = re.sub(r"[^A-Za-z0-9._=]+", "-", arm).strip("-")[:SLUG_LENGTH].replace("=", "-")
+    return f"{slug}-s{seed}-{config_hash[:8]}"
+
+
+def sweep_name(swept: Sequence[str], fixed: Sequence[str]) -> str:
+    """Name a sweep after the keys it sweeps and the values it fixes.
+
+    Seeds are left out, so that a sweep with more of them finds the runs it has.
+    """
+    keys = [key.rsplit(".", 1)[-1] for key in swept if key != "seed"]
+    words = ["-".join(keys) or "seeds", *(word.rsplit(".", 1)[-1] for word in fixed)]
+    name = re.sub(r"[^A-Za-z0-9._=-]+", "-", "_".join(words)).strip("-")
+    if len(name) <= SLUG_LENGTH:
+        return name
+    digest = hashlib.sha256(name.encode()).hexdigest()[:8]
+    return f"{name[: SLUG_LENGTH - 9]}-{digest}"
+
+
+def _file_hash(path: str) -> str:
+    return hashlib.sha256(Path(path).expanduser().read_bytes()).hexdigest()

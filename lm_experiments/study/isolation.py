@@ -1,0 +1,103 @@
+"""A process for each run, so that nothing a run does reaches the next one.
+
+The processes are forked from a server that has the heavy imports loaded, so that a start costs
+milliseconds and not seconds.
+"""
+
+from __future__ import annotations
+
+import multiprocessing
+import os
+import signal
+import sys
+import threading
+from collections.abc import Sequence
+from multiprocessing import connection
+from multiprocessing.context import ForkServerProcess
+from pathlib import Path
+from types import FrameType
+
+PRELOADED = ["lm_experiments.training.fit", "lm_experiments.study.isolation", "wandb"]
+
+
+def start_server() -> None:
+    """Start the server; it loads its imports while the caller goes on."""
+    from multiprocessing import forkserver
+
+    context = multiprocessing.get_context("forkserver")
+    context.set_forkserver_preload(PRELOADED)
+    forkserver.ensure_running()
+
+
+def train_isolated(run_dir: Path, identity: dict[str, str], code_paths: Sequence[str]) -> int:
+    """Train a run directory in a process of its own; return its exit code.
+
+    A SIGINT or SIGTERM that reaches this process while it waits is passed on, and waited for.
+    Negative codes name the signal that killed the process.
+    """
+    start_server()
+    context = multiprocessing.get_context("forkserver")
+    process = context.Process(target=_train, args=(run_dir, identity, list(code_paths)))
+    process.start()
+    with _Forwarding(process):
+        process.join()
+    assert process.exitcode is not None
+    return process.exitcode
+
+
+def _train(run_dir: Path, identity: dict[str, str], code_paths: list[str]) -> None:
+    threading.Thread(target=_end_with_parent, daemon=True).start()
+    signal.signal(signal.SIGINT, signal.default_int_handler)
+    from lm_experiments.training.fit import train_directory
+
+    from .choices import load_code, load_installed
+
+    load_installed()
+    load_code(code_paths)
+    try:
+        train_directory(run_dir, identity)
+    except Exception:
+        # The run's log has the traceback, its result the reason; the sweep prints it.
+        sys.exit(1)
+
+
+def _end_with_parent() -> None:
+    parent = multiprocessing.parent_process()
+    assert parent is not None
+    connection.wait([parent.sentinel])
+    os._exit(1)
+
+
+class _Forwarding:
+    """While a child is waited for, pass the signals that end a program on to it."""
+
+    SIGNALS = (signal.SIGINT, signal.SIGTERM)
+
+    def __init__(self, process: ForkServerProcess) -> None:
+        self.process = process
+        self.main = threading.current_thread() is threading.main_thread()
+
+    def __enter__(self) -> None:
+        if self.main:
+            self.before = {number: signal.signal(number, self._pass_on) for number in self.SIGNALS}
+
+    def __exit__(self, *exception: object) -> None:
+        if self.main:
+            for number, handler in self.before.items():
+                signal.signal(number, handler)
+
+    def _pass_on(self, number: int, frame: FrameType | None) -> None:
+        # The terminal has sent Ctrl-C to the child as well; a second copy would end it at once.
+        if number == signal.SIGINT and _foreground():
+            return
+        if self.process.pid is not None:
+            os.kill(self.process.pid, number)
+
+
+def _foreground() -> bool:
+    """Return whether a terminal sends its signals to this process's group."""
+    try:
+        with open(os.ctermid(), "rb") as terminal:  # noqa: PTH123
+            return os.tcgetpgrp(terminal.fileno()) == os.getpgrp()
+    except OSError:
+        return False

@@ -1,0 +1,111 @@
+"""The task Hydra runs: one composed configuration, trained to its end."""
+
+from __future__ import annotations
+
+import sys
+from typing import Any
+
+from hydra.core.hydra_config import HydraConfig
+from hydra.types import RunMode
+from omegaconf import DictConfig
+
+from lm_experiments.training.files import write_json
+
+from .choices import load_code
+from .explain import refuse
+from .isolation import train_isolated
+from .plan import PlannedRun, checked, make_directory, plain, planned, run_status
+from .record import record_sweep
+from .summary import offline_lines, run_line
+
+SINGLE = "single"
+INTERRUPTED = (130, 143)
+# Keys that name, place or watch a run, and so do not make it another arm.
+NOT_ARM = ("seed", "name", "arm", "arm_overrides", "runs_dir", "cache_dir", "code_paths", "logger")
+
+
+def run_job(config: DictConfig) -> None:
+    """Train one run: in this process where it is alone, in its own where it is one of a sweep.
+
+    Raises:
+        SystemExit: where a single run is refused or failed, or any run was interrupted.
+    """
+    load_code(config.code_paths)
+    if HydraConfig.get().mode == RunMode.MULTIRUN:
+        _run_in_sweep(planned(checked(plain(config))))
+        return
+    try:
+        run = _plan_alone(config)
+    except ValueError as error:
+        refuse(error, sys.argv[1:])
+    _run_alone(run)
+
+
+def arm_overrides(overrides: list[str]) -> list[str]:
+    """Return the overrides that make an arm: not those that only name, place or watch a run."""
+    return [
+        text
+        for text in overrides
+        if text.split("=", 1)[0].lstrip("+~").split(".")[0] not in NOT_ARM
+    ]
+
+
+def _plan_alone(config: DictConfig) -> PlannedRun:
+    values = plain(config)
+    values["name"] = values["name"] or SINGLE
+    if not values["arm_overrides"]:
+        values["arm_overrides"] = arm_overrides(list(HydraConfig.get().overrides.task))
+    return planned(checked(values))
+
+
+def _run_alone(run: PlannedRun) -> None:
+    if run.status == "done":
+        print(f"Done already: {run_line(run.directory)}")
+        return
+    make_directory(run)
+    record_sweep(run.directory.parent, [run], [])
+    print(f"Training {run.directory}: {_sizes(run)}")
+    _train_here(run)
+    print(run_line(run.directory))
+    print("\n".join(offline_lines(run.directory.parent)))
+
+
+def _train_here(run: PlannedRun) -> None:
+    from lm_experiments.training.fit import train_directory
+
+    try:
+        train_directory(run.directory, run.identity)
+    except Exception:
+        print(run_line(run.directory), file=sys.stderr)
+        raise SystemExit(1) from None
+
+
+def _run_in_sweep(run: PlannedRun) -> None:
+    make_directory(run)
+    code = train_isolated(run.directory, run.identity, run.config.code_paths)
+    if code in INTERRUPTED:
+        raise SystemExit(code)
+    if code and run_status(run.directory) in ("waiting", "done"):
+        _record_death(run, code)
+    print(run_line(run.directory), flush=True)
+
+
+def _record_death(run: PlannedRun, code: int) -> None:
+    """Write the result of a process that could not write its own."""
+    cause = f"was killed by signal {-code}" if code < 0 else f"ended with exit code {code}"
+    result: dict[str, Any] = {
+        "status": "failed",
+        "outcome": None,
+        "arm": run.config.arm,
+        "seed": run.config.seed,
+        **run.identity,
+        "error": {"type": "ProcessDied", "message": f"The process {cause}.", "traceback": None},
+    }
+    write_json(run.directory / "result.json", result)
+
+
+def _sizes(run: PlannedRun) -> str:
+    return (
+        f"{run.ledger.parameters:,} parameters, feed-forward width {run.ledger.ffn_width:,}, "
+        f"{run.config.tokens:,} tokens"
+    )

@@ -1,0 +1,162 @@
+"""From a composed configuration to a planned run: checked, counted, named, and looked up."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+from omegaconf import DictConfig, OmegaConf
+
+from lm_experiments.data import DataConfig, PreparedData, TokenizerConfig, prepare, windows
+from lm_experiments.model import Ledger, count
+from lm_experiments.training.config import RunConfig, load_config, run_config, save_config
+from lm_experiments.training.devices import find_device
+from lm_experiments.training.typed import ConfigError
+
+from .identity import arm_label, config_hash, directory_name
+
+
+@dataclass(frozen=True)
+class PlannedRun:
+    """A run that passed every check and has its place.
+
+    Attributes:
+        directory: where it is, or will be.
+        ledger: the parameters and FLOPs of its architecture.
+        status: done, failed or interrupted as its result says, else waiting.
+    """
+
+    config: RunConfig
+    directory: Path
+    config_hash: str
+    data_hash: str
+    ledger: Ledger
+    status: str
+
+    @property
+    def identity(self) -> dict[str, str]:
+        """The hashes that the run's result holds."""
+        return {"config_hash": self.config_hash, "data_hash": self.data_hash}
+
+
+def plain(config: DictConfig) -> dict[str, Any]:
+    """Return a composed configuration as plain values, interpolations resolved.
+
+    Raises:
+        ConfigError: where a mandatory value is not set.
+    """
+    ours = OmegaConf.masked_copy(config, [key for key in map(str, config) if key != "hydra"])
+    missing = sorted(OmegaConf.missing_keys(ours))
+    if missing:
+        raise ConfigError(f"{missing[0]} is not set; type {missing[0]}=...")
+    values = OmegaConf.to_container(ours, resolve=True)
+    assert isinstance(values, dict)
+    return {str(key): value for key, value in values.items()}
+
+
+def checked(values: Mapping[str, Any]) -> RunConfig:
+    """Check everything that can be checked without the corpus: cheap, so that all runs are first.
+
+    The vocabulary is not known yet; the model's size in it is that of the tokenizer asked for.
+    """
+    vocabulary = values["tokenizer"].get("vocab_size") or 2
+    model = {**values["model"], "vocab_size": vocabulary}
+    known = {key: value for key, value in values.items() if key not in ("match", "match_tolerance")}
+    if known["arm"] is None:
+        known["arm"] = arm_label(known["arm_overrides"])
+    config = run_config({**known, "model": model})
+    count(config.model)
+    find_device(config)
+    return config
+
+
+def planned(config: RunConfig) -> PlannedRun:
+    """Complete a checked configuration with its corpus, and find its place.
+
+    Raises:
+        ValueError: where the corpus does not serve, or the place is taken by something else.
+    """
+    data = _prepared(_corpus(config), config.tokenizer, config.cache_dir)
+    windows(len(data.train.tokens), config.model.context_length)
+    model = dataclasses.replace(config.model, vocab_size=data.tokenizer.vocab_size)
+    config = dataclasses.replace(config, model=model)
+    identity = config_hash(config, data.data_hash, find_device(config).precision)
+    directory = _place(config, identity, data.data_hash)
+    return PlannedRun(
+        config=config,
+        directory=directory,
+        config_hash=identity,
+        data_hash=data.data_hash,
+        ledger=count(config.model),
+        status=run_status(directory),
+    )
+
+
+def make_directory(run: PlannedRun) -> None:
+    """Make the run directory with its ``config.yaml``; one that is there stays as it is."""
+    run.directory.mkdir(parents=True, exist_ok=True)
+    if not (run.directory / "config.yaml").exists():
+        save_config(run.config, run.directory)
+
+
+def run_status(directory: Path) -> str:
+    """Return what the run's ``result.json`` says of it, ``waiting`` where there is none."""
+    result = read_result(directory)
+    return str(result["status"]) if result else "waiting"
+
+
+def read_result(directory: Path) -> dict[str, Any] | None:
+    """Return the run's ``result.json``, or None."""
+    path = directory / "result.json"
+    if not path.exists():
+        return None
+    result: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))
+    return result
+
+
+def _corpus(config: RunConfig) -> DataConfig:
+    """Return the part of ``data`` that says what the corpus is, without how it is batched."""
+    fields = [field.name for field in dataclasses.fields(DataConfig)]
+    return DataConfig(**{name: getattr(config.data, name) for name in fields})
+
+
+@cache
+def _prepared(corpus: DataConfig, tokenizer: TokenizerConfig, cache_dir: str) -> PreparedData:
+    return prepare(corpus, tokenizer, Path(cache_dir).expanduser())
+
+
+def _place(config: RunConfig, identity: str, data_hash: str) -> Path:
+    """Return the run's directory: where a run of this identity lies already, or a new name."""
+    sweep = Path(config.runs_dir) / str(config.name)
+    known = sorted(sweep.glob(f"*-{identity[:8]}"))
+    if not known:
+        return sweep / directory_name(config.arm, config.seed, identity)
+    _check_ours(known[0], identity, data_hash)
+    return known[0]
+
+
+def _check_ours(directory: Path, identity: str, data_hash: str) -> None:
+    if not any(directory.iterdir()):
+        return
+    there = load_config(directory)
+    if config_hash(there, data_hash, find_device(there).precision) != identity:
+        raise ConfigError(
+            f"{directory} holds another run than the one asked for; move it away, or type "
+            "name=... to use another folder."
+        )
+
+
+def duplicates(runs: Sequence[PlannedRun]) -> list[PlannedRun]:
+    """Return the runs whose directory an earlier run has: they are the same run."""
+    seen: set[Path] = set()
+    again = []
+    for run in runs:
+        if run.directory in seen:
+            again.append(run)
+        seen.add(run.directory)
+    return again

@@ -1,0 +1,1 @@
+"""Training one run directory: the Lightning module, optimizers, schedules and loggers."""

@@ -1,0 +1,148 @@
+"""What happens around the steps: progress for people, checkpoints, an end to bad numbers."""
+
+from __future__ import annotations
+
+import math
+import signal
+import sys
+import threading
+from pathlib import Path
+from typing import Any
+
+from lightning.pytorch import Callback, Trainer
+from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
+
+from .checkpoints import save_checkpoint
+from .module import LanguageModel
+
+
+class Checkpoints(Callback):
+    """Saves a checkpoint at intervals and at the end; only the newest is kept."""
+
+    def __init__(self, run_dir: Path, every: int) -> None:
+        self.run_dir = run_dir
+        self.every = every
+
+    def on_train_batch_end(self, trainer: Trainer, pl_module: Any, *args: Any) -> None:
+        """Save where the interval ends."""
+        step = trainer.global_step
+        if step % self.every == 0 and step < trainer.max_steps and _finite(pl_module):
+            save_checkpoint(trainer, self.run_dir)
+
+    def on_train_end(self, trainer: Trainer, pl_module: Any) -> None:
+        """Save the end of the run, unless its numbers are useless."""
+        if trainer.global_step >= trainer.max_steps and _finite(pl_module):
+            save_checkpoint(trainer, self.run_dir)
+
+
+class StopAtBadNumbers(Callback):
+    """Ends a run whose loss is no longer a number: nothing will bring it back.
+
+    The loss is looked at where it is logged, so a bad number is noticed within one interval.
+    """
+
+    def on_train_batch_end(self, trainer: Trainer, pl_module: Any, *args: Any) -> None:
+        """Stop after a logged loss that is not finite."""
+        if not _finite(pl_module):
+            trainer.should_stop = True
+
+
+class Interruption(Callback):
+    """Turns SIGINT and SIGTERM into an end between two steps, with a checkpoint.
+
+    A second signal ends the process at once. ``signal`` is the one that came, or None.
+    """
+
+    SIGNALS = (signal.SIGINT, signal.SIGTERM)
+
+    def __init__(self, run_dir: Path) -> None:
+        self.run_dir = run_dir
+        self.signal: int | None = None
+        self._before: dict[int, Any] = {}
+
+    def on_fit_start(self, trainer: Trainer, pl_module: Any) -> None:
+        """Take the signals, where this thread may."""
+        if threading.current_thread() is threading.main_thread():
+            self._before = {number: signal.signal(number, self._note) for number in self.SIGNALS}
+
+    def _note(self, number: int, frame: Any) -> None:
+        self.signal = number
+        signal.signal(number, signal.SIG_DFL)
+
+    def on_train_batch_end(self, trainer: Trainer, pl_module: Any, *args: Any) -> None:
+        """Save and stop, where a signal came during the step."""
+        if self.signal is not None and trainer.global_step < trainer.max_steps:
+            if _finite(pl_module):
+                save_checkpoint(trainer, self.run_dir)
+            trainer.should_stop = True
+
+    def teardown(self, trainer: Trainer, pl_module: Any, stage: str) -> None:
+        """Give the signals back."""
+        for number, handler in self._before.items():
+            signal.signal(number, handler)
+        self._before = {}
+
+
+class RunProgress(Callback):
+    """One line: loss, learning rate, tokens per second, time left.
+
+    In a terminal it is a bar that moves; elsewhere one line is printed per validation.
+    """
+
+    def __init__(self, label: str) -> None:
+        self.label = label
+        self.moving = sys.stderr.isatty()
+        self.bar = Progress(
+            TextColumn("{task.description}"),
+            BarColumn(bar_width=24),
+            TextColumn("{task.completed}/{task.total}"),
+            TextColumn("{task.fields[numbers]}"),
+            TimeElapsedColumn(),
+            TextColumn("left"),
+            TimeRemainingColumn(),
+            disable=not self.moving,
+            transient=True,
+        )
+        self.task = self.bar.add_task(label, numbers="")
+
+    def on_train_start(self, trainer: Trainer, pl_module: Any) -> None:
+        """Show the bar."""
+        self.bar.update(self.task, total=trainer.max_steps)
+        self.bar.start()
+
+    def on_train_batch_end(self, trainer: Trainer, pl_module: Any, *args: Any) -> None:
+        """Move the bar."""
+        numbers = pl_module.history.newest
+        self.bar.update(self.task, completed=trainer.global_step, numbers=_numbers(numbers))
+
+    def on_validation_end(self, trainer: Trainer, pl_module: Any) -> None:
+        """Say where the run stands, where no bar does."""
+        if not self.moving:
+            loss = pl_module.history.validation["val/loss"]
+            print(
+                f"{self.label}: step {trainer.global_step}/{trainer.max_steps}, "
+                f"val loss {loss:.4f}, {_numbers(pl_module.history.newest)}",
+                file=sys.stderr,
+                flush=True,
+            )
+
+    def on_train_end(self, trainer: Trainer, pl_module: Any) -> None:
+        """Take the bar away."""
+        self.bar.stop()
+
+    def on_exception(self, trainer: Trainer, pl_module: Any, exception: BaseException) -> None:
+        """Take the bar away."""
+        self.bar.stop()
+
+
+def _finite(module: LanguageModel) -> bool:
+    return math.isfinite(module.history.train_loss or 0.0)
+
+
+def _numbers(row: dict[str, float]) -> str:
+    if not row:
+        return ""
+    return (
+        f"loss {row['train/loss']:.3f}, lr {row['train/learning_rate']:.1e}, "
+        f"{row['train/tokens_per_second']:,.0f} tokens/s"
+    )

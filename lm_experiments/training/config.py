@@ -1,0 +1,209 @@
+"""The configuration of one run, typed and checked; it is what ``config.yaml`` of a run holds."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+from lm_experiments.data import DataConfig, TokenizerConfig
+from lm_experiments.model import AXES, Choice, ModelConfig
+from lm_experiments.model.registry import component
+
+from .files import write_atomically
+from .logger_config import LoggerConfig
+from .optimizers import OPTIMIZERS, Optimizer
+from .schedules import SCHEDULES, Schedule
+from .typed import ConfigError, build
+
+PRECISIONS = ("auto", "32-true", "bf16-mixed", "bf16-true")
+ACCELERATORS = ("auto", "cpu", "cuda", "mps")
+
+
+@dataclass(frozen=True)
+class BatchConfig(DataConfig):
+    """The corpus, and how it is batched.
+
+    Attributes:
+        batch_size: sequences per optimizer step, over all devices.
+        eval_batch_size: sequences per validation batch; it does not change the loss.
+    """
+
+    batch_size: int = 16
+    eval_batch_size: int = 32
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        _at_least_one(self, "data", ("batch_size", "eval_batch_size"))
+
+
+@dataclass(frozen=True)
+class TrainerConfig:
+    """How long to train, on what, and how often to look.
+
+    Attributes:
+        max_steps: optimizer steps; the budget of the run.
+        threads: CPU threads; None for all cores. Recorded, since it changes the last bits.
+        precision: ``auto`` is bf16-mixed on a GPU that has bfloat16, float32 elsewhere.
+        micro_batch_size: sequences per forward pass; None chooses. It does not change the loss.
+        val_every: steps between passes over the whole validation set; the last step has one.
+        log_every: steps between rows of training metrics, the only steps that wait for the device.
+        checkpoint_every: steps between checkpoints.
+    """
+
+    max_steps: int = 300
+    accelerator: str = "auto"
+    devices: int = 1
+    precision: str = "auto"
+    threads: int | None = None
+    micro_batch_size: int | None = None
+    val_every: int = 50
+    log_every: int = 10
+    checkpoint_every: int = 500
+
+    def __post_init__(self) -> None:
+        counts = [f.name for f in dataclasses.fields(self) if "int" in str(f.type)]
+        _at_least_one(self, "trainer", counts)
+        _one_of("trainer.precision", self.precision, PRECISIONS)
+        _one_of("trainer.accelerator", self.accelerator, ACCELERATORS)
+        if self.devices != 1:
+            raise ConfigError(
+                f"trainer.devices={self.devices} is not supported: a run uses one device; "
+                "type trainer.devices=1."
+            )
+
+
+@dataclass(frozen=True)
+class RunConfig:
+    """One training, completely.
+
+    Attributes:
+        name: the sweep's folder under ``runs_dir``; None names it after what is swept.
+        arm: the row of the table this run belongs to; ``arm_overrides`` make the arm.
+        compile: true, false, or auto, which compiles on a GPU.
+        code_paths: Python files of the user's that register components.
+    """
+
+    model: ModelConfig
+    data: BatchConfig
+    tokenizer: TokenizerConfig
+    optimizer: Optimizer
+    schedule: Schedule
+    trainer: TrainerConfig
+    logger: LoggerConfig
+    seed: int = 0
+    name: str | None = None
+    arm: str = "baseline"
+    arm_overrides: list[str] = field(default_factory=list)
+    compile: bool | str = "auto"
+    runs_dir: str = "runs"
+    cache_dir: str = "~/.cache/lm_experiments"
+    code_paths: list[str] = field(default_factory=list)
+
+    def __post_init__(self) -> None:
+        if self.seed < 0:
+            raise ConfigError(f"seed={self.seed} must be 0 or more.")
+        if isinstance(self.compile, str):
+            _one_of("compile", self.compile, ("auto",))
+        self.schedule.factor(1, self.trainer.max_steps)
+
+    @property
+    def tokens(self) -> int:
+        """Training tokens of the whole run."""
+        return self.trainer.max_steps * self.data.batch_size * self.model.context_length
+
+
+def run_config(values: Mapping[str, Any]) -> RunConfig:
+    """Turn a composed configuration, as plain values, into a checked `RunConfig`.
+
+    Raises:
+        ValueError: one sentence that names the key, the value and what is allowed.
+    """
+    return build(RunConfig, values, "", _SECTIONS)
+
+
+def plain_values(config: RunConfig) -> dict[str, Any]:
+    """Return a `RunConfig` as nested plain values: the inverse of `run_config`."""
+    values = {f.name: getattr(config, f.name) for f in dataclasses.fields(config)}
+    for key in ("data", "tokenizer", "trainer", "logger"):
+        values[key] = dataclasses.asdict(values[key])
+    for key in ("optimizer", "schedule"):
+        values[key] = {"name": values[key].name, **dataclasses.asdict(values[key])}
+    values["model"] = _plain_model(config.model)
+    return values
+
+
+def load_config(run_dir: Path) -> RunConfig:
+    """Read the configuration of a run directory.
+
+    Raises:
+        ConfigError: where the folder is not a run directory of this program.
+    """
+    path = run_dir / "config.yaml"
+    if not path.is_file():
+        raise ConfigError(f"{run_dir} is not a run directory: it has no config.yaml.")
+    values = yaml.safe_load(path.read_text(encoding="utf-8"))
+    if not isinstance(values, dict) or "model" not in values:
+        raise ConfigError(f"{path} was not written by lm_experiments: it has no model section.")
+    return run_config(values)
+
+
+def save_config(config: RunConfig, run_dir: Path) -> None:
+    """Write ``config.yaml`` whole or not at all."""
+    text = yaml.safe_dump(plain_values(config), sort_keys=False, allow_unicode=True)
+    write_atomically(run_dir / "config.yaml", text)
+
+
+def _model(values: Mapping[str, Any]) -> ModelConfig:
+    return build(ModelConfig, values, "model", {axis: partial(_choice, axis) for axis in AXES})
+
+
+def _choice(axis: str, values: Mapping[str, Any]) -> Choice:
+    known = component(axis, str(values["name"]))
+    options = {key: value for key, value in values.items() if key != "name"}
+    return Choice(known.name, build(known.options, options, f"model.{axis}"))
+
+
+def _plain_model(model: ModelConfig) -> dict[str, Any]:
+    values = {f.name: getattr(model, f.name) for f in dataclasses.fields(model)}
+    for axis in AXES:
+        choice: Choice = values[axis]
+        options = choice.options or component(axis, choice.name).options()
+        values[axis] = {"name": choice.name, **dataclasses.asdict(options)}
+    return values
+
+
+def _named(group: str, table: Mapping[str, type], values: Mapping[str, Any]) -> Any:
+    name = str(values.get("name"))
+    if name not in table:
+        raise ConfigError(f"{group}={name} is not known; {group} can be {', '.join(table)}.")
+    options = {k: v for k, v in values.items() if k != "name"}
+    return build(table[name], options, group)
+
+
+_SECTIONS: dict[str, Any] = {
+    "model": _model,
+    "data": lambda values: build(BatchConfig, values, "data"),
+    "tokenizer": lambda values: build(TokenizerConfig, values, "tokenizer"),
+    "optimizer": lambda values: _named("optimizer", OPTIMIZERS, values),
+    "schedule": lambda values: _named("schedule", SCHEDULES, values),
+    "trainer": lambda values: build(TrainerConfig, values, "trainer"),
+    "logger": lambda values: build(LoggerConfig, values, "logger"),
+}
+
+
+def _at_least_one(config: Any, path: str, names: Iterable[str]) -> None:
+    for name in names:
+        value = getattr(config, name)
+        if value is not None and value < 1:
+            raise ConfigError(f"{path}.{name}={value} must be 1 or more.")
+
+
+def _one_of(key: str, value: str, allowed: tuple[str, ...]) -> None:
+    if value not in allowed:
+        raise ConfigError(f"{key}={value} is not known; it can be {', '.join(allowed)}.")

@@ -1,0 +1,194 @@
+"""Train one run, from its directory to its ``result.json``."""
+
+from __future__ import annotations
+
+import logging
+import os
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+from filelock import FileLock, Timeout
+from lightning.pytorch import Trainer
+
+from lm_experiments.data import prepare
+from lm_experiments.model import build_model
+
+from .batches import Batches
+from .callbacks import Checkpoints, Interruption, RunProgress, StopAtBadNumbers
+from .checkpoints import checkpoint_step, newest_checkpoint
+from .config import RunConfig, load_config, plain_values
+from .devices import Device, find_device, peak_memory_bytes, prepare_process
+from .loggers import RunLoggers, build_loggers
+from .module import LanguageModel
+from .result import write_result
+
+LOG = "train.log"
+LOCK = ".lock"
+
+log = logging.getLogger(__name__)
+
+
+class RunningElsewhereError(RuntimeError):
+    """Another process trains in this run directory at this moment."""
+
+
+def train_directory(run_dir: Path, identity: dict[str, Any]) -> None:
+    """Train the run that ``run_dir/config.yaml`` describes, or continue it.
+
+    However it ends, ``result.json`` says so, and so does W&B.
+
+    Args:
+        run_dir: a run directory with its ``config.yaml``.
+        identity: ``config_hash`` and ``data_hash``, for the result.
+
+    Raises:
+        RunningElsewhereError: where another process trains this run.
+        SystemExit: 130 or 143 after SIGINT or SIGTERM, the run saved and marked interrupted.
+    """
+    config = load_config(run_dir)
+    with _held(run_dir), _logging_to(run_dir / LOG):
+        Run(run_dir, config, identity).train()
+
+
+class Run:
+    """One run in progress: its configuration, device, loggers, and what it has seen."""
+
+    def __init__(self, run_dir: Path, config: RunConfig, identity: dict[str, Any]) -> None:
+        self.run_dir = run_dir
+        self.config = config
+        self.identity = identity
+        self.interruption = Interruption(run_dir)
+        self.checkpoint = newest_checkpoint(run_dir)
+        self.device: Device | None = None
+        self.module: LanguageModel | None = None
+        self.loggers: RunLoggers | None = None
+
+    def train(self) -> None:
+        """Train to the end, and write down how it ended."""
+        try:
+            self._fit()
+        except BaseException as error:
+            log.exception("The run stopped.")
+            self._close("failed", error)
+            raise
+        if self.interruption.signal is not None:
+            self._close("interrupted")
+            raise SystemExit(128 + self.interruption.signal)
+        self._close("done")
+
+    def _fit(self) -> None:
+        config = self.config
+        self.device = find_device(config)
+        prepare_process(config, self.device)
+        self.loggers = self._build_loggers()
+        data = prepare(config.data, config.tokenizer, Path(config.cache_dir).expanduser())
+        model = build_model(config.model, config.seed)
+        if self.device.compile:
+            model.compile()
+        self.module = LanguageModel(config, model, self.device.micro_batch_size, data.val.bytes)
+        batches = Batches(config, data, pin_memory=self.device.type == "cuda")
+        trainer = self._build_trainer()
+        trainer.fit(self.module, datamodule=batches, ckpt_path=self.checkpoint, weights_only=True)
+        self._finish_validation(trainer, batches)
+
+    def _finish_validation(self, trainer: Trainer, batches: Batches) -> None:
+        """Make the full pass over the validation set that the last step has to have."""
+        assert self.module is not None
+        missing = self.module.history.validated_step != trainer.global_step
+        if missing and self.interruption.signal is None:
+            trainer.validate(self.module, datamodule=batches, verbose=False)
+
+    def _build_loggers(self) -> RunLoggers:
+        config = self.config
+        return build_loggers(
+            config.logger,
+            self.run_dir,
+            sweep=config.name or self.run_dir.parent.name,
+            arm=config.arm,
+            seed=config.seed,
+            resolved_config=plain_values(config),
+            resume_step=-1 if self.checkpoint is None else checkpoint_step(self.checkpoint),
+        )
+
+    def _build_trainer(self) -> Trainer:
+        trainer = self.config.trainer
+        assert self.device is not None and self.loggers is not None
+        return Trainer(
+            accelerator=self.device.type,
+            devices=1,
+            precision=self.device.precision,  # type: ignore[arg-type]
+            max_steps=trainer.max_steps,
+            max_epochs=-1,
+            val_check_interval=min(trainer.val_every, trainer.max_steps),
+            check_val_every_n_epoch=None,
+            num_sanity_val_steps=0,
+            logger=self.loggers.loggers,
+            log_every_n_steps=trainer.log_every,
+            callbacks=[
+                RunProgress(f"{self.config.arm} s{self.config.seed}"),
+                Checkpoints(self.run_dir, trainer.checkpoint_every),
+                StopAtBadNumbers(),
+                self.interruption,
+            ],
+            enable_checkpointing=False,
+            enable_progress_bar=False,
+            enable_model_summary=False,
+            use_distributed_sampler=False,
+            default_root_dir=self.run_dir,
+        )
+
+    def _close(self, status: str, error: BaseException | None = None) -> None:
+        """Write ``result.json``, then close the loggers; both happen whatever went wrong."""
+        try:
+            write_result(self.run_dir, self.config, status, self.module, self._facts(), error)
+        finally:
+            if self.loggers is not None:
+                self.loggers.finish(0 if status == "done" else 1)
+
+    def _facts(self) -> dict[str, Any]:
+        """Return what the result holds of this process and its device."""
+        import torch
+
+        if self.device is None:
+            return self.identity
+        return {
+            **self.identity,
+            "device": self.device.type,
+            "precision": self.device.precision,
+            "threads": torch.get_num_threads(),
+            "peak_memory_bytes": peak_memory_bytes(self.device),
+            "wandb": self.loggers.wandb_mode if self.loggers else "none",
+        }
+
+
+@contextmanager
+def _held(run_dir: Path) -> Iterator[None]:
+    """Hold the run's lock, which the system releases also where the process is killed."""
+    lock = FileLock(run_dir / LOCK)
+    try:
+        lock.acquire(timeout=0)
+    except Timeout:
+        raise RunningElsewhereError(f"{run_dir} is being trained by another process.") from None
+    with lock:
+        yield
+
+
+@contextmanager
+def _logging_to(path: Path) -> Iterator[None]:
+    """Send log records and warnings of everything to the run's log; the console stays calm."""
+    handler = logging.FileHandler(path, encoding="utf-8")
+    handler.setFormatter(logging.Formatter("%(asctime)s %(name)s %(levelname)s %(message)s"))
+    root = logging.getLogger()
+    root.addHandler(handler)
+    root.setLevel(logging.INFO)
+    logging.captureWarnings(True)
+    # Lightning tells of itself through a handler of its own; what matters raises.
+    logging.getLogger("lightning.pytorch").setLevel(logging.WARNING)
+    log.info("process %d trains %s", os.getpid(), path.parent.name)
+    try:
+        yield
+    finally:
+        root.removeHandler(handler)
+        handler.close()

@@ -1,0 +1,91 @@
+"""What a run has seen: first and last losses, the newest validation, and time spent training."""
+
+from __future__ import annotations
+
+import time
+from typing import Any
+
+
+class History:
+    """What a run has seen so far, as far as its result needs it, and its training clock."""
+
+    _KEPT = (
+        "initial_loss",
+        "train_loss",
+        "validation",
+        "validation_tokens",
+        "validated_step",
+        "seconds",
+        "last_step",
+    )
+
+    def __init__(self) -> None:
+        self.initial_loss: float | None = None
+        self.train_loss: float | None = None
+        self.newest: dict[str, float] = {}
+        self.validation: dict[str, float] = {}
+        self.validation_tokens = 0
+        self.validated_step = -1
+        self.seconds = 0.0
+        self._batch_tokens = 0
+        self._marks = (0.0, 0)
+        self.last_step = 0
+        self._started: float | None = None
+
+    def start(self, step: int, batch_tokens: int) -> None:
+        """Start the training clock at ``step``."""
+        self._batch_tokens = batch_tokens
+        self.last_step = step
+        self._marks = (self.seconds, step)
+        self.resume()
+
+    def resume(self) -> None:
+        """Start the clock."""
+        self._started = time.perf_counter()
+
+    def pause(self) -> None:
+        """Stop the clock."""
+        if self._started is not None:
+            self.seconds += time.perf_counter() - self._started
+            self._started = None
+
+    @property
+    def tokens_per_second(self) -> float | None:
+        """Training tokens per second of training, validation not counted."""
+        return self.last_step * self._batch_tokens / self.seconds if self.seconds > 0 else None
+
+    def row(self, step: int, loss: float, norm: float, rate: float) -> dict[str, float]:
+        """Return the row of training metrics at ``step``; the device has been waited for."""
+        self.pause()
+        self.resume()
+        self.last_step = step
+        before, marked = self._marks
+        speed = (step - marked) * self._batch_tokens / max(self.seconds - before, 1e-9)
+        self._marks = (self.seconds, step)
+        self.train_loss = loss
+        if step == 1:
+            self.initial_loss = loss
+        self.newest = {
+            "train/loss": loss,
+            "train/learning_rate": rate,
+            "train/gradient_norm": norm,
+            "train/tokens_per_second": speed,
+        }
+        return dict(self.newest)
+
+    def state(self) -> dict[str, Any]:
+        """Return what a checkpoint keeps of it, as plain types."""
+        self.pause()
+        self.resume()
+        return {key: getattr(self, key) for key in self._KEPT}
+
+    def load(self, state: dict[str, Any]) -> None:
+        """Take up the state of a checkpoint."""
+        for key in self._KEPT:
+            setattr(self, key, state[key])
+
+    def validated(self, step: int, row: dict[str, float], tokens: int) -> None:
+        """Remember the newest validation."""
+        self.validated_step = step
+        self.validation = row
+        self.validation_tokens = tokens

@@ -1,0 +1,199 @@
+"""The loggers of one run: `metrics.jsonl` in its directory and, if wanted, a mirror in W&B."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import math
+from argparse import Namespace
+from collections.abc import Collection, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, TextIO
+
+from lightning.pytorch.loggers import Logger
+from lightning.pytorch.utilities import rank_zero_only
+
+from lm_experiments.training.wandb_logger import ID_FILE, RunIdentity, WandbMirror
+
+METRICS_FILE = "metrics.jsonl"
+
+_NAMES = ("wandb", "none")
+_MODES = ("auto", "online", "offline", "disabled")
+_PROJECT_LIMIT = 128
+_TAG_LIMIT = 64
+_FORBIDDEN_IN_PROJECT = set("/\\#?%:")
+
+
+class LoggerConfigError(ValueError):
+    """A logger option has a value that is not allowed."""
+
+
+@dataclass
+class LoggerConfig:
+    """Which logger mirrors the run, and how.
+
+    `mode=auto` is online where W&B credentials are found and offline elsewhere, unless
+    `WANDB_MODE` or `wandb offline` says otherwise. `init_timeout` is in seconds. Raises
+    `LoggerConfigError` for values that are not allowed.
+    """
+
+    name: str = "wandb"
+    mode: str = "auto"
+    project: str = "lm_experiments"
+    entity: str | None = None
+    tags: list[str] = field(default_factory=list)
+    init_timeout: float = 30.0
+
+    def __post_init__(self) -> None:
+        _check_choice("logger.name", self.name, _NAMES)
+        _check_choice("logger.mode", self.mode, _MODES)
+        if bad := sorted(_FORBIDDEN_IN_PROJECT & set(self.project)):
+            raise LoggerConfigError(
+                f"logger.project={self.project!r} contains {' '.join(bad)}, which W&B does not "
+                "allow; use letters, digits, '-' and '_'."
+            )
+        if not 1 <= len(self.project) <= _PROJECT_LIMIT:
+            raise LoggerConfigError(
+                f"logger.project has {len(self.project)} characters; use 1 to {_PROJECT_LIMIT}."
+            )
+        if long := [tag for tag in self.tags if not 1 <= len(tag) <= _TAG_LIMIT]:
+            raise LoggerConfigError(
+                f"logger.tags holds {long[0]!r} with {len(long[0])} characters; "
+                f"use 1 to {_TAG_LIMIT} for each tag."
+            )
+        if not self.init_timeout > 0:
+            raise LoggerConfigError(
+                f"logger.init_timeout={self.init_timeout} is not a positive number of seconds; "
+                "use 30, for example."
+            )
+
+
+def _check_choice(key: str, value: str, allowed: Collection[str]) -> None:
+    if value not in allowed:
+        raise LoggerConfigError(f"{key}={value} is not known; use one of {', '.join(allowed)}.")
+
+
+class JsonlLogger(Logger):
+    """Appends each logged row to `metrics.jsonl` as `{"step": step, **metrics}`.
+
+    Non-finite numbers are written as "nan", "inf" and "-inf". With `resume_step` the rows after
+    that step are dropped first, so that the repeated steps are logged once; -1 drops every row.
+    Only rank zero writes.
+    """
+
+    def __init__(self, run_dir: Path, resume_step: int | None = None) -> None:
+        super().__init__()
+        self._path = run_dir / METRICS_FILE
+        self._file: TextIO | None = None
+        self._last_step = 0
+        if getattr(rank_zero_only, "rank", 0) == 0 and self._path.is_file():
+            _trim(self._path, math.inf if resume_step is None else resume_step)
+
+    @property
+    def name(self) -> str:
+        """Empty: the run directory already has the run's name."""
+        return ""
+
+    @property
+    def version(self) -> str:
+        """Empty: a run directory holds one version."""
+        return ""
+
+    @property
+    def save_dir(self) -> str:
+        """The run directory."""
+        return str(self._path.parent)
+
+    @property
+    def log_dir(self) -> str:
+        """The run directory."""
+        return self.save_dir
+
+    @rank_zero_only
+    def log_metrics(self, metrics: Mapping[str, float], step: int | None = None) -> None:
+        """Append one row; without a step it belongs to the last one seen."""
+        self._last_step = step = self._last_step if step is None else step
+        row = {"step": step, **{key: _plain(value) for key, value in metrics.items()}}
+        if self._file is None:
+            self._file = self._path.open("a", encoding="utf-8")
+        self._file.write(json.dumps(row, allow_nan=False) + "\n")
+        self._file.flush()
+
+    def log_hyperparams(
+        self, params: dict[str, Any] | Namespace, *args: Any, **kwargs: Any
+    ) -> None:
+        """Do nothing: `config.yaml` in the run directory is the record."""
+
+    def finalize(self, status: str) -> None:
+        """Close the file; a later row opens it again."""
+        if self._file is not None:
+            self._file.close()
+            self._file = None
+
+
+def read_rows(path: Path) -> list[dict[str, Any]]:
+    """Return the rows of a `metrics.jsonl`, without one cut short by a kill."""
+    rows: list[dict[str, Any]] = []
+    for line in path.read_text(encoding="utf-8", errors="replace").splitlines():
+        with contextlib.suppress(json.JSONDecodeError):
+            rows.append(json.loads(line))
+    return rows
+
+
+def _trim(path: Path, last_step: float) -> None:
+    text = path.read_bytes()
+    kept = "".join(f"{json.dumps(row)}\n" for row in read_rows(path) if row["step"] <= last_step)
+    if text == kept.encode():
+        return
+    part = path.with_name(f"{path.name}.part")
+    part.write_text(kept, encoding="utf-8")
+    part.replace(path)
+
+
+def _plain(value: Any) -> Any:
+    number = value.item() if hasattr(value, "item") else value
+    return str(number) if isinstance(number, float) and not math.isfinite(number) else number
+
+
+@dataclass
+class RunLoggers:
+    """The loggers of one run; whoever builds them calls `finish` in the end, whatever happens.
+
+    `wandb_mode` is what W&B became: online, offline, disabled, or none where it was not asked for.
+    """
+
+    loggers: list[Logger]
+    wandb_mode: str
+
+    def finish(self, exit_code: int) -> None:
+        """Close every logger; W&B shows the run as failed unless `exit_code` is 0."""
+        for logger in self.loggers:
+            if isinstance(logger, WandbMirror):
+                logger.finish(exit_code)
+            else:
+                logger.finalize("success" if exit_code == 0 else "failed")
+
+
+def build_loggers(
+    config: LoggerConfig,
+    run_dir: Path,
+    sweep: str,
+    arm: str,
+    seed: int,
+    resolved_config: Mapping[str, Any],
+    resume_step: int | None = None,
+) -> RunLoggers:
+    """Build the loggers of one run in its directory, which must exist.
+
+    `resume_step` is the global step of the checkpoint the run continues from, -1 when it starts
+    over. What W&B lacks of the rows kept on disk is sent, and what it has is not sent twice.
+    """
+    jsonl = JsonlLogger(run_dir, resume_step)
+    if config.name == "none":
+        return RunLoggers([jsonl], "none")
+    continued = (run_dir / ID_FILE).is_file() and (run_dir / METRICS_FILE).is_file()
+    mirror = WandbMirror(config, RunIdentity(run_dir, sweep, arm, seed, resolved_config))
+    if continued and mirror.mode != "disabled":
+        mirror.bring_level(read_rows(run_dir / METRICS_FILE))
+    return RunLoggers([jsonl, mirror], mirror.mode)

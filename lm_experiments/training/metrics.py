@@ -1,0 +1,52 @@
+"""The loss of a set: a sum of losses over a count of tokens, both exact."""
+
+from __future__ import annotations
+
+import math
+
+import torch
+from torch import Tensor
+from torchmetrics import Metric
+
+
+class TokenLoss(Metric):
+    """Mean loss in nats per token over everything it was updated with.
+
+    It keeps a float64 sum and a count, so the result depends neither on how the set was cut into
+    batches nor on how many processes share it. A type cast of the model leaves it alone. MPS has
+    no float64; there the metric stays on the CPU.
+    """
+
+    full_state_update = False
+    loss_sum: Tensor
+    tokens: Tensor
+
+    def __init__(self) -> None:
+        super().__init__()
+        zero = torch.zeros((), dtype=torch.float64)
+        self.add_state("loss_sum", default=zero, dist_reduce_fx="sum")
+        self.add_state("tokens", default=torch.zeros((), dtype=torch.int64), dist_reduce_fx="sum")
+
+    def update(self, loss_sum: Tensor, tokens: Tensor | int) -> None:
+        """Add a batch: its summed loss in nats, and how many tokens that covers."""
+        self.loss_sum += loss_sum.to(self.loss_sum.device).double()
+        self.tokens += tokens
+
+    def compute(self) -> Tensor:
+        """Return the mean in float64; an empty set is a ValueError."""
+        if int(self.tokens) == 0:
+            raise ValueError("The evaluation set has no token that counts.")
+        return self.loss_sum / self.tokens
+
+
+def perplexity(loss: float) -> float:
+    """Return exp(loss), infinite where a float cannot hold it, nan for nan."""
+    try:
+        return math.exp(loss)
+    except OverflowError:
+        return math.inf
+
+
+def bits_per_byte(loss: float, tokens: int, text_bytes: int) -> float:
+    """Return the loss of ``tokens`` tokens as bits per byte of the text they encode."""
+    return loss * tokens / (math.log(2) * text_bytes)

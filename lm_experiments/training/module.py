@@ -1,0 +1,125 @@
+"""The Lightning module: one optimizer step on one batch, exactly weighted by tokens."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+from lightning.pytorch import LightningModule
+from torch import Tensor
+
+from lm_experiments.model import Transformer
+
+from .config import RunConfig
+from .history import History
+from .metrics import TokenLoss, bits_per_byte, perplexity
+from .optimizers import clip_gradients
+
+
+class LanguageModel(LightningModule):
+    """Trains a `Transformer` on batches of inputs, targets, and how many of the targets count.
+
+    Inputs and targets have shape (batch, context_length).
+
+    A batch is everything one optimizer step sees. It is cut into micro-batches here, and each
+    adds its summed loss over the token count of the whole batch: the update does not depend on
+    the cut, also where token counts differ. Nothing waits for the device between log intervals.
+    """
+
+    def __init__(
+        self, config: RunConfig, model: Transformer, micro_batch_size: int, val_bytes: int
+    ) -> None:
+        super().__init__()
+        self.automatic_optimization = False
+        self.config = config
+        self.model = model
+        self.micro_batch_size = micro_batch_size
+        self.val_bytes = val_bytes
+        self.val_loss = TokenLoss()
+        self.history = History()
+
+    def configure_optimizers(self) -> torch.optim.Optimizer:
+        """Return the configured optimizer; its rate is set at each step by `training_step`."""
+        return self.config.optimizer.build(self.model)
+
+    def training_step(self, batch: tuple[Tensor, Tensor, int], batch_idx: int) -> None:
+        """Make one optimizer step; log where the interval ends.
+
+        A batch in which nothing counts leaves the weights alone.
+        """
+        inputs, targets, tokens = batch
+        step = self.global_step + 1
+        optimizer: Any = self.optimizers()
+        loss = self._accumulate(inputs, targets, max(1, tokens))
+        norm = clip_gradients(self.model.parameters(), self.config.optimizer.clip_norm)
+        rate = self._set_rate(optimizer, step, on=tokens > 0)
+        optimizer.step()
+        optimizer.zero_grad()
+        self._after_step(step, loss, norm, rate)
+
+    def _accumulate(self, inputs: Tensor, targets: Tensor, tokens: int) -> Tensor:
+        """Add the batch's gradients, a micro-batch at a time; return its mean loss per token."""
+        total = torch.zeros((), device=inputs.device)
+        for start in range(0, len(inputs), self.micro_batch_size):
+            part = slice(start, start + self.micro_batch_size)
+            loss = self.model.loss(inputs[part], targets[part]) / tokens
+            self.manual_backward(loss)
+            total += loss.detach()
+        return total
+
+    def _set_rate(self, optimizer: Any, step: int, on: bool) -> float:
+        factor = self.config.schedule.factor(step, self.config.trainer.max_steps)
+        rate = self.config.optimizer.lr * factor if on else 0.0
+        for group in optimizer.param_groups:
+            group["lr"] = rate
+        return rate
+
+    def _after_step(self, step: int, loss: Tensor, norm: Tensor, rate: float) -> None:
+        trainer = self.config.trainer
+        if step == 1 or step % trainer.log_every == 0 or step == trainer.max_steps:
+            row = self.history.row(step, loss.item(), norm.item(), rate)
+            row["tokens"] = step * self.config.data.batch_size * self.config.model.context_length
+            self.write(row, step)
+
+    def on_train_start(self) -> None:
+        """Start the clock by which tokens per second are counted."""
+        batch_tokens = self.config.data.batch_size * self.config.model.context_length
+        self.history.start(self.global_step, batch_tokens)
+
+    def on_validation_start(self) -> None:
+        """Stop the training clock."""
+        self.history.pause()
+
+    def on_validation_end(self) -> None:
+        """Start the training clock again."""
+        self.history.resume()
+
+    def validation_step(self, batch: tuple[Tensor, Tensor, int], batch_idx: int) -> None:
+        """Add one batch to the validation loss."""
+        inputs, targets, tokens = batch
+        self.val_loss.update(self.model.loss(inputs, targets), tokens)
+
+    def on_validation_epoch_end(self) -> None:
+        """Log loss, perplexity and bits per byte of the whole validation set."""
+        loss, tokens = float(self.val_loss.compute()), int(self.val_loss.tokens)
+        self.val_loss.reset()
+        row = {
+            "val/loss": loss,
+            "val/perplexity": perplexity(loss),
+            "val/bits_per_byte": bits_per_byte(loss, tokens, self.val_bytes),
+        }
+        self.history.validated(self.global_step, row, tokens)
+        self.write(row, self.global_step)
+
+    def on_save_checkpoint(self, checkpoint: dict[str, Any]) -> None:
+        """Keep what the result needs of the part already trained."""
+        checkpoint["history"] = self.history.state()
+
+    def on_load_checkpoint(self, checkpoint: dict[str, Any]) -> None:
+        """Take up what the result needs of the part already trained."""
+        self.history.load(checkpoint["history"])
+
+    def write(self, row: dict[str, float], step: int) -> None:
+        """Give a row of metrics to every logger."""
+        for logger in self.loggers:
+            logger.log_metrics(row, step)

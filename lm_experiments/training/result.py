@@ -1,0 +1,143 @@
+"""``result.json``: what a run came to, and how it can be traced."""
+
+from __future__ import annotations
+
+import importlib.metadata
+import math
+import platform
+import subprocess
+import traceback
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+from lm_experiments.model import count
+
+from .config import RunConfig
+from .files import write_json
+from .history import History
+from .metrics import perplexity
+from .module import LanguageModel
+
+RESULT = "result.json"
+PACKAGES = (
+    "lm_experiments",
+    "torch",
+    "lightning",
+    "hydra-core",
+    "wandb",
+    "torchmetrics",
+    "tokenizers",
+)
+
+
+def outcome(history: History) -> str:
+    """Classify a run that ended by itself: ok, diverged (no better than it began), non-finite."""
+    loss = history.validation.get("val/loss", math.nan)
+    if not (math.isfinite(loss) and math.isfinite(history.train_loss or math.nan)):
+        return "non-finite"
+    return "diverged" if loss >= (history.initial_loss or math.inf) else "ok"
+
+
+def write_result(
+    run_dir: Path,
+    config: RunConfig,
+    status: str,
+    module: LanguageModel | None,
+    facts: dict[str, Any],
+    error: BaseException | None = None,
+) -> None:
+    """Write ``result.json`` whole or not at all; non-finite numbers become strings.
+
+    Args:
+        run_dir: the run directory.
+        config: the run's configuration.
+        status: done, failed or interrupted.
+        module: the module that was trained, where it came to that.
+        facts: further entries: hashes, device, memory.
+        error: what stopped the run, where something did.
+    """
+    ledger = count(config.model)
+    history = module.history if module else History()
+    steps = history.last_step
+    loss = history.validation.get("val/loss") if status == "done" else None
+    tokens_per_step = config.data.batch_size * config.model.context_length
+    tokens = steps * tokens_per_step
+    result = {
+        "status": status,
+        "outcome": outcome(history) if status == "done" else None,
+        "arm": config.arm,
+        "seed": config.seed,
+        "val_loss": loss,
+        "val_tokens": history.validation_tokens,
+        "bits_per_byte": history.validation.get("val/bits_per_byte") if status == "done" else None,
+        "perplexity": None if loss is None else perplexity(loss),
+        "initial_loss": history.initial_loss,
+        "steps": steps,
+        "tokens": tokens,
+        "parameters": {
+            "total": ledger.parameters,
+            "non_embedding": ledger.non_embedding,
+            **ledger.parts,
+        },
+        "ffn_width": ledger.ffn_width,
+        "flops_per_token": ledger.training_flops_per_token,
+        "train_flops": ledger.training_flops_per_token * tokens,
+        "seconds": history.seconds,
+        "tokens_per_second": history.tokens_per_second,
+        "learning_rate": config.optimizer.lr,
+        **facts,
+        **provenance(),
+        "error": None if error is None else _error(error),
+    }
+    write_json(run_dir / RESULT, {key: _finite(value) for key, value in result.items()})
+
+
+def provenance() -> dict[str, Any]:
+    """Return the code's commit, whether it was changed since, and the versions of packages."""
+    return {
+        "commit": _git("rev-parse", "HEAD"),
+        "dirty": bool(_git("status", "--porcelain", "--untracked-files=no")),
+        "versions": _versions(),
+        "machine": platform.machine(),
+    }
+
+
+def _error(error: BaseException) -> dict[str, Any]:
+    return {
+        "type": type(error).__name__,
+        "message": str(error) or traceback.format_exception_only(error)[-1].strip(),
+        "traceback": "train.log",
+    }
+
+
+def _finite(value: Any) -> Any:
+    return str(value) if isinstance(value, float) and not math.isfinite(value) else value
+
+
+@cache
+def _versions() -> dict[str, str]:
+    found = {}
+    for package in PACKAGES:
+        try:
+            found[package] = importlib.metadata.version(package)
+        except importlib.metadata.PackageNotFoundError:
+            found[package] = "not installed"
+    return {"python": platform.python_version(), **found}
+
+
+@cache
+def _git(*arguments: str) -> str | None:
+    """Return what git says of the folder this code lies in, None outside a repository."""
+    try:
+        done = subprocess.run(
+            ["git", *arguments],
+            cwd=Path(__file__).parent,
+            capture_output=True,
+            text=True,
+            check=True,
+            timeout=10,
+        )
+    except (OSError, subprocess.SubprocessError):
+        return None
+    return done.stdout.strip()
