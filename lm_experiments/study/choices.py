@@ -2,19 +2,23 @@
 
 from __future__ import annotations
 
+import hashlib
 import importlib.metadata
 import importlib.util
 import sys
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 
 from hydra.core.config_store import ConfigStore
+from hydra.core.override_parser.overrides_parser import OverridesParser
+from hydra.errors import HydraException
 
 from lm_experiments.model import AXES
 from lm_experiments.model.registry import component, names
 from lm_experiments.training.typed import ConfigError
 
 ENTRY_POINTS = "lm_experiments.components"
+CODE_PATHS = "code_paths="
 
 
 def offer_components() -> None:
@@ -26,27 +30,58 @@ def offer_components() -> None:
             store.store(name=name, node=node, group=axis, package=f"model.{axis}")
 
 
+def take_code_paths(words: Sequence[str]) -> list[str]:
+    """Run the files that ``code_paths=...`` names, and return the words that are left.
+
+    Raises:
+        ConfigError: where the word cannot be read, or a file is missing.
+    """
+    given = [word for word in words if word.lstrip("+").startswith(CODE_PATHS)]
+    if given:
+        load_code(_paths(given[-1]))
+    return [word for word in words if word not in given]
+
+
 def load_code(paths: Iterable[str]) -> None:
     """Run the user's Python files, which register components; a file is run once.
 
     Raises:
-        ConfigError: where a file is missing.
+        ConfigError: where a file is missing, or raises while it is run.
     """
     for path in paths:
         file = Path(path).expanduser().resolve()
         if not file.is_file():
             raise ConfigError(f"code_paths names {path}, which is not a file.")
-        module_name = f"lm_experiments_code_{file.stem}"
+        digest = hashlib.sha256(str(file).encode()).hexdigest()[:8]
+        module_name = f"lm_experiments_code_{file.stem}_{digest}"
         if module_name in sys.modules:
             continue
         spec = importlib.util.spec_from_file_location(module_name, file)
         assert spec is not None and spec.loader is not None
         module = importlib.util.module_from_spec(spec)
         sys.modules[module_name] = module
-        spec.loader.exec_module(module)
+        try:
+            spec.loader.exec_module(module)
+        except Exception as error:
+            del sys.modules[module_name]
+            raise ConfigError(
+                f"code_paths: {path} does not load: {type(error).__name__}: {error}"
+            ) from error
 
 
 def load_installed() -> None:
     """Import the installed packages that offer components through an entry point."""
     for entry in importlib.metadata.entry_points(group=ENTRY_POINTS):
         entry.load()
+
+
+def _paths(word: str) -> list[str]:
+    try:
+        [override] = OverridesParser.create().parse_overrides([word])
+        value = override.value()
+    except HydraException:
+        value = None
+    paths = value if isinstance(value, list) else [value]
+    if not all(isinstance(path, str) for path in paths):
+        raise ConfigError(f"{word} names no files; type {CODE_PATHS}[my_block.py].")
+    return [str(path) for path in paths]

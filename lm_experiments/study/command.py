@@ -7,12 +7,11 @@ import sys
 from collections.abc import Sequence
 
 import hydra
-from hydra.core.override_parser.overrides_parser import OverridesParser
 from hydra.errors import HydraException
 from omegaconf.errors import OmegaConfBaseException
 
 from . import sweeper
-from .choices import load_code, load_installed, offer_components
+from .choices import load_installed, offer_components, take_code_paths
 from .explain import CONF, refuse
 from .job import run_job
 
@@ -22,9 +21,11 @@ def main() -> None:
     # Hydra prints errors itself unless this is set, and keeps them from us.
     debugging = "HYDRA_FULL_ERROR" in os.environ
     os.environ["HYDRA_FULL_ERROR"] = "1"
+    sys.argv[1:] = _flags_first(sys.argv[1:])
     try:
         load_installed()
-        load_code(_code_paths(sys.argv[1:]))
+        # A component must be known before Hydra looks at the choices.
+        take_code_paths(sys.argv[1:])
         offer_components()
         sweeper.register()
         hydra.main(version_base="1.3", config_path=str(CONF), config_name="train")(run_job)()
@@ -34,11 +35,7 @@ def main() -> None:
         refuse(error, sys.argv[1:])
 
 
-def _code_paths(arguments: Sequence[str]) -> list[str]:
-    """Return the files of ``code_paths=[...]``: they must run before Hydra looks at the choices."""
-    given = [text for text in arguments if text.lstrip("+").startswith("code_paths=")]
-    if not given:
-        return []
-    [override] = OverridesParser.create().parse_overrides(given[-1:])
-    value = override.value()
-    return [str(path) for path in value] if isinstance(value, list) else [str(value)]
+def _flags_first(arguments: Sequence[str]) -> list[str]:
+    """Move -m to the front: Hydra reads it nowhere else, and people type it anywhere."""
+    flags = [text for text in arguments if text in ("-m", "--multirun")]
+    return flags[:1] + [text for text in arguments if text not in flags]

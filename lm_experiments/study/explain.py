@@ -61,22 +61,27 @@ def _ambiguous(found: re.Match[str], arguments: Sequence[str]) -> str:
 
 def _unknown_key(found: re.Match[str], arguments: Sequence[str]) -> str:
     key = found[1].lstrip("+~")
-    known = list(_known_keys())
-    if key in known:
-        return f"{key} is not an option of the component chosen; see scripts/components.py."
-    near = difflib.get_close_matches(key, known, n=1, cutoff=0.4)
+    config, groups = _composed(arguments)
+    if option := re.fullmatch(rf"model\.({'|'.join(AXES)})\.(\w+)", key):
+        return _unknown_option(config, axis=option[1], option=option[2])
+    near = difflib.get_close_matches(key, [*groups, *_dotted(config)], n=1, cutoff=0.4)
     hint = f"did you mean {near[0]}?" if near else "see python scripts/train.py --help."
     return f"{key} is not a key; {hint}"
 
 
-def _known_keys() -> Iterator[str]:
-    """Yield every dotted key of the default configuration, and every group."""
+def _unknown_option(config: DictConfig, axis: str, option: str) -> str:
+    chosen = config.model[axis]
+    known = ", ".join(f"model.{axis}.{key}" for key in chosen if key != "name")
+    return f"{axis}={chosen.name} has no option {option}; it has {known or 'none'}."
+
+
+def _composed(arguments: Sequence[str]) -> tuple[DictConfig, list[str]]:
+    """Return the configuration that the choices on the command line make, and all groups."""
     GlobalHydra.instance().clear()
     with initialize_config_dir(str(CONF), version_base="1.3"):
-        config = compose("train", return_hydra_config=True)
-    yield from config.hydra.runtime.choices
-    del config.hydra
-    yield from _dotted(config)
+        groups = compose("train", return_hydra_config=True).hydra.runtime.choices
+        choices = [text for text in arguments if text.split("=")[0] in groups and "," not in text]
+        return compose("train", choices), list(groups)
 
 
 def _dotted(config: DictConfig, prefix: str = "") -> Iterator[str]:

@@ -37,7 +37,8 @@ def train_isolated(run_dir: Path, identity: dict[str, str], code_paths: Sequence
     """
     start_server()
     context = multiprocessing.get_context("forkserver")
-    process = context.Process(target=_train, args=(run_dir, identity, list(code_paths)))
+    arguments = (run_dir, identity, list(code_paths), dict(os.environ))
+    process = context.Process(target=_train, args=arguments)
     process.start()
     with _Forwarding(process):
         process.join()
@@ -45,7 +46,15 @@ def train_isolated(run_dir: Path, identity: dict[str, str], code_paths: Sequence
     return process.exitcode
 
 
-def _train(run_dir: Path, identity: dict[str, str], code_paths: list[str]) -> None:
+def _train(
+    run_dir: Path,
+    identity: dict[str, str],
+    code_paths: list[str],
+    environment: dict[str, str],
+) -> None:
+    # The server was forked off earlier; what its caller's environment says now is what counts.
+    os.environ.clear()
+    os.environ.update(environment)
     threading.Thread(target=_end_with_parent, daemon=True).start()
     signal.signal(signal.SIGINT, signal.default_int_handler)
     from lm_experiments.training.fit import train_directory
@@ -57,7 +66,7 @@ def _train(run_dir: Path, identity: dict[str, str], code_paths: list[str]) -> No
     try:
         train_directory(run_dir, identity)
     except Exception:
-        # The run's log has the traceback, its result the reason; the sweep prints it.
+        # The run's log has the traceback and its result the reason, which the sweep prints.
         sys.exit(1)
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import signal
 import sys
 from typing import Any
 
@@ -19,7 +20,8 @@ from .record import record_sweep
 from .summary import offline_lines, run_line
 
 SINGLE = "single"
-INTERRUPTED = (130, 143)
+# How a run's process ends where a signal asked it to: after saving, or before it could.
+INTERRUPTED = {130: 130, 143: 143, -signal.SIGINT: 130, -signal.SIGTERM: 143}
 # Keys that name, place or watch a run, and so do not make it another arm.
 NOT_ARM = ("seed", "name", "arm", "arm_overrides", "runs_dir", "cache_dir", "code_paths", "logger")
 
@@ -30,9 +32,11 @@ def run_job(config: DictConfig) -> None:
     Raises:
         SystemExit: where a single run is refused or failed, or any run was interrupted.
     """
-    load_code(config.code_paths)
     if HydraConfig.get().mode == RunMode.MULTIRUN:
-        _run_in_sweep(planned(checked(plain(config))))
+        # A launcher may have brought us to another process than the one that planned the sweep.
+        values = plain(config)
+        load_code(values["code_paths"])
+        _run_in_sweep(planned(checked(values)))
         return
     try:
         run = _plan_alone(config)
@@ -84,7 +88,7 @@ def _run_in_sweep(run: PlannedRun) -> None:
     make_directory(run)
     code = train_isolated(run.directory, run.identity, run.config.code_paths)
     if code in INTERRUPTED:
-        raise SystemExit(code)
+        raise SystemExit(INTERRUPTED[code])
     if code and run_status(run.directory) in ("waiting", "done"):
         _record_death(run, code)
     print(run_line(run.directory), flush=True)

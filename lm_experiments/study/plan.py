@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
@@ -67,6 +67,8 @@ def checked(values: Mapping[str, Any]) -> RunConfig:
     vocabulary = values["tokenizer"].get("vocab_size") or 2
     model = {**values["model"], "vocab_size": vocabulary}
     known = {key: value for key, value in values.items() if key not in ("match", "match_tolerance")}
+    if isinstance(known["code_paths"], str):
+        known["code_paths"] = [known["code_paths"]]
     if known["arm"] is None:
         known["arm"] = arm_label(known["arm_overrides"])
     config = run_config({**known, "model": model})
@@ -81,7 +83,7 @@ def planned(config: RunConfig) -> PlannedRun:
     Raises:
         ValueError: where the corpus does not serve, or the place is taken by something else.
     """
-    data = _prepared(_corpus(config), config.tokenizer, config.cache_dir)
+    data = _prepared(config.data.corpus, config.tokenizer, config.cache_dir)
     windows(len(data.train.tokens), config.model.context_length)
     model = dataclasses.replace(config.model, vocab_size=data.tokenizer.vocab_size)
     config = dataclasses.replace(config, model=model)
@@ -119,12 +121,6 @@ def read_result(directory: Path) -> dict[str, Any] | None:
     return result
 
 
-def _corpus(config: RunConfig) -> DataConfig:
-    """Return the part of ``data`` that says what the corpus is, without how it is batched."""
-    fields = [field.name for field in dataclasses.fields(DataConfig)]
-    return DataConfig(**{name: getattr(config.data, name) for name in fields})
-
-
 @cache
 def _prepared(corpus: DataConfig, tokenizer: TokenizerConfig, cache_dir: str) -> PreparedData:
     return prepare(corpus, tokenizer, Path(cache_dir).expanduser())
@@ -149,14 +145,3 @@ def _check_ours(directory: Path, identity: str, data_hash: str) -> None:
             f"{directory} holds another run than the one asked for; move it away, or type "
             "name=... to use another folder."
         )
-
-
-def duplicates(runs: Sequence[PlannedRun]) -> list[PlannedRun]:
-    """Return the runs whose directory an earlier run has: they are the same run."""
-    seen: set[Path] = set()
-    again = []
-    for run in runs:
-        if run.directory in seen:
-            again.append(run)
-        seen.add(run.directory)
-    return again

@@ -24,7 +24,7 @@ from lm_experiments.training.typed import ConfigError
 
 from .identity import arm_label, sweep_name
 from .job import arm_overrides
-from .plan import PlannedRun, checked, duplicates, plain, planned, run_status
+from .plan import PlannedRun, checked, plain, planned, run_status
 from .record import record_sweep
 from .summary import end_lines, offline_lines, plan_lines
 
@@ -57,15 +57,10 @@ class PlanningSweeper(Sweeper):
         parser = OverridesParser.create(config_loader=self.loader)
         overrides = parser.parse_overrides(arguments)
         jobs = self._jobs(overrides)
-        runs = self._plan(jobs)
+        runs, missing = _distinct(jobs, self._plan(jobs))
         folder = runs[0].directory.parent
         record_sweep(folder, runs, _axes(overrides))
-        print("\n".join(plan_lines(runs)), flush=True)
-        missing = [
-            job
-            for job, run in zip(jobs, runs, strict=True)
-            if run.status != "done" and run not in duplicates(runs)
-        ]
+        print("\n".join(plan_lines(runs, repeated=len(jobs) - len(runs))), flush=True)
         returned = self.start.launch(missing, initial_job_idx=0) if missing else []
         self._report(runs, folder)
         return returned
@@ -123,6 +118,20 @@ def _plugins_package(name: str) -> ModuleType:
         package = ModuleType(name)
         package.__path__ = []
         return package
+
+
+def _distinct(
+    jobs: Sequence[list[str]], runs: Sequence[PlannedRun]
+) -> tuple[list[PlannedRun], list[list[str]]]:
+    """Return each run once, and the overrides of those that are not done.
+
+    Overrides that do not change the result lead to one and the same run.
+    """
+    found: dict[str, tuple[list[str], PlannedRun]] = {}
+    for job, run in zip(jobs, runs, strict=True):
+        found.setdefault(run.config_hash, (job, run))
+    missing = [job for job, run in found.values() if run.status != "done"]
+    return [run for _, run in found.values()], missing
 
 
 def _axes(overrides: Sequence[Override]) -> list[str]:

@@ -2,14 +2,32 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import Any
 
-from lightning.pytorch import LightningDataModule
-from torch.utils.data import DataLoader
+from lightning.pytorch import LightningDataModule, Trainer
+from torch.utils.data import DataLoader, Sampler
 
 from lm_experiments.data import IGNORE_INDEX, EvaluationBatches, PreparedData, TrainingBatches
 
 from .config import RunConfig
+
+
+class StepsLeft(Sampler[int]):
+    """The steps from the one the trainer stands at; its length is that of the whole run.
+
+    Lightning counts the batches of a resumed run from where it was, and compares with the length.
+    """
+
+    def __init__(self, trainer: Trainer, max_steps: int) -> None:
+        self.trainer = trainer
+        self.max_steps = max_steps
+
+    def __iter__(self) -> Iterator[int]:
+        return iter(range(self.trainer.global_step, self.max_steps))
+
+    def __len__(self) -> int:
+        return self.max_steps
 
 
 class Batches(LightningDataModule):
@@ -22,7 +40,7 @@ class Batches(LightningDataModule):
         self.pin_memory = pin_memory
 
     def train_dataloader(self) -> DataLoader[Any]:
-        """Return one batch for each step that is left."""
+        """Return the batch of each step that is left."""
         config = self.config
         batches = TrainingBatches(
             self.data.train.tokens,
@@ -31,7 +49,7 @@ class Batches(LightningDataModule):
             config.seed,
         )
         assert self.trainer is not None
-        steps = range(self.trainer.global_step, config.trainer.max_steps)
+        steps = StepsLeft(self.trainer, config.trainer.max_steps)
         return DataLoader(batches, sampler=steps, batch_size=None, pin_memory=self.pin_memory)
 
     def val_dataloader(self) -> DataLoader[Any]:

@@ -10,23 +10,45 @@ from pathlib import Path
 from typing import Any
 
 from lightning.pytorch import Callback, Trainer
+from lightning.pytorch.trainer.states import TrainerFn
 from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
 
 from .checkpoints import save_checkpoint
 from .module import LanguageModel
 
 
-class Checkpoints(Callback):
+class AtStepEnd(Callback):
+    """Acts once a step is over, its validation included where one is due.
+
+    A state saved here holds all that was logged up to its step, and nothing is logged twice.
+    """
+
+    def step_over(self, trainer: Trainer, module: LanguageModel) -> None:
+        """Act after the step the trainer stands at."""
+        raise NotImplementedError
+
+    def on_train_batch_end(self, trainer: Trainer, pl_module: Any, *args: Any) -> None:
+        """Act, unless this step's validation is still to come."""
+        if trainer.global_step % pl_module.config.trainer.val_every:
+            self.step_over(trainer, pl_module)
+
+    def on_validation_end(self, trainer: Trainer, pl_module: Any) -> None:
+        """Act, where this validation belongs to a training step."""
+        if trainer.state.fn == TrainerFn.FITTING:
+            self.step_over(trainer, pl_module)
+
+
+class Checkpoints(AtStepEnd):
     """Saves a checkpoint at intervals and at the end; only the newest is kept."""
 
     def __init__(self, run_dir: Path, every: int) -> None:
         self.run_dir = run_dir
         self.every = every
 
-    def on_train_batch_end(self, trainer: Trainer, pl_module: Any, *args: Any) -> None:
+    def step_over(self, trainer: Trainer, module: LanguageModel) -> None:
         """Save where the interval ends."""
         step = trainer.global_step
-        if step % self.every == 0 and step < trainer.max_steps and _finite(pl_module):
+        if step % self.every == 0 and step < trainer.max_steps and _finite(module):
             save_checkpoint(trainer, self.run_dir)
 
     def on_train_end(self, trainer: Trainer, pl_module: Any) -> None:
@@ -47,10 +69,10 @@ class StopAtBadNumbers(Callback):
             trainer.should_stop = True
 
 
-class Interruption(Callback):
+class Interruption(AtStepEnd):
     """Turns SIGINT and SIGTERM into an end between two steps, with a checkpoint.
 
-    A second signal ends the process at once. ``signal`` is the one that came, or None.
+    A second signal ends the process at once.
     """
 
     SIGNALS = (signal.SIGINT, signal.SIGTERM)
@@ -60,8 +82,8 @@ class Interruption(Callback):
         self.signal: int | None = None
         self._before: dict[int, Any] = {}
 
-    def on_fit_start(self, trainer: Trainer, pl_module: Any) -> None:
-        """Take the signals, where this thread may."""
+    def on_train_start(self, trainer: Trainer, pl_module: Any) -> None:
+        """Take the signals, where this thread may; Lightning has taken them before."""
         if threading.current_thread() is threading.main_thread():
             self._before = {number: signal.signal(number, self._note) for number in self.SIGNALS}
 
@@ -69,12 +91,16 @@ class Interruption(Callback):
         self.signal = number
         signal.signal(number, signal.SIG_DFL)
 
-    def on_train_batch_end(self, trainer: Trainer, pl_module: Any, *args: Any) -> None:
-        """Save and stop, where a signal came during the step."""
+    def step_over(self, trainer: Trainer, module: LanguageModel) -> None:
+        """Save and stop, where a signal came during the step.
+
+        Raises:
+            SystemExit: with 128 plus the signal's number, as a shell reports it.
+        """
         if self.signal is not None and trainer.global_step < trainer.max_steps:
-            if _finite(pl_module):
+            if _finite(module):
                 save_checkpoint(trainer, self.run_dir)
-            trainer.should_stop = True
+            raise SystemExit(128 + self.signal)
 
     def teardown(self, trainer: Trainer, pl_module: Any, stage: str) -> None:
         """Give the signals back."""

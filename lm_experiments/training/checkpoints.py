@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
+import pickle
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import torch
-from lightning.pytorch import Trainer
 
 from lm_experiments.model import Transformer, sketch_model
 
 from .config import RunConfig
 from .typed import ConfigError
+
+if TYPE_CHECKING:
+    from lightning.pytorch import Trainer
 
 FOLDER = "checkpoints"
 
@@ -53,13 +56,24 @@ def load_model(run_dir: Path, config: RunConfig, device: str = "cpu") -> Transfo
     path = newest_checkpoint(run_dir)
     if path is None:
         raise ConfigError(f"{run_dir} has no checkpoint yet; train it first.")
-    saved: dict[str, Any] = torch.load(path, map_location=device, weights_only=True, mmap=True)
-    prefix = "model."
-    weights = {
-        key.removeprefix(prefix): value
-        for key, value in saved["state_dict"].items()
-        if key.startswith(prefix)
-    }
     model = sketch_model(config.model).to_empty(device=device)
-    model.load_state_dict(weights)
+    try:
+        model.load_state_dict(_weights(path, device))
+    except RuntimeError:
+        raise ConfigError(
+            f"{path} does not fit the model of {run_dir / 'config.yaml'}; one of them was changed "
+            "after training."
+        ) from None
     return model.eval()
+
+
+def _weights(path: Path, device: str) -> dict[str, Any]:
+    prefix = "model."
+    try:
+        saved = torch.load(path, map_location=device, weights_only=True, mmap=True)
+        state = saved["state_dict"]
+    except (OSError, RuntimeError, EOFError, LookupError, pickle.UnpicklingError):
+        raise ConfigError(
+            f"{path} cannot be read as a checkpoint; remove it and train the run again."
+        ) from None
+    return {k.removeprefix(prefix): v for k, v in state.items() if k.startswith(prefix)}

@@ -41,6 +41,12 @@ class BatchConfig(DataConfig):
         super().__post_init__()
         _at_least_one(self, "data", ("batch_size", "eval_batch_size"))
 
+    @property
+    def corpus(self) -> DataConfig:
+        """The part that says what the corpus is, without how it is batched."""
+        names = [field.name for field in dataclasses.fields(DataConfig)]
+        return DataConfig(**{name: getattr(self, name) for name in names})
+
 
 @dataclass(frozen=True)
 class TrainerConfig:
@@ -147,7 +153,10 @@ def load_config(run_dir: Path) -> RunConfig:
     path = run_dir / "config.yaml"
     if not path.is_file():
         raise ConfigError(f"{run_dir} is not a run directory: it has no config.yaml.")
-    values = yaml.safe_load(path.read_text(encoding="utf-8"))
+    try:
+        values = yaml.safe_load(path.read_text(encoding="utf-8"))
+    except (yaml.YAMLError, UnicodeDecodeError) as error:
+        raise ConfigError(f"{path} cannot be read: {' '.join(str(error).split())}") from None
     if not isinstance(values, dict) or "model" not in values:
         raise ConfigError(f"{path} was not written by lm_experiments: it has no model section.")
     return run_config(values)
@@ -164,7 +173,7 @@ def _model(values: Mapping[str, Any]) -> ModelConfig:
 
 
 def _choice(axis: str, values: Mapping[str, Any]) -> Choice:
-    known = component(axis, str(values["name"]))
+    known = component(axis, str(values.get("name")))
     options = {key: value for key, value in values.items() if key != "name"}
     return Choice(known.name, build(known.options, options, f"model.{axis}"))
 

@@ -59,7 +59,6 @@ class Run:
         self.run_dir = run_dir
         self.config = config
         self.identity = identity
-        self.interruption = Interruption(run_dir)
         self.checkpoint = newest_checkpoint(run_dir)
         self.device: Device | None = None
         self.module: LanguageModel | None = None
@@ -71,11 +70,9 @@ class Run:
             self._fit()
         except BaseException as error:
             log.exception("The run stopped.")
-            self._close("failed", error)
+            asked = isinstance(error, (KeyboardInterrupt, SystemExit))
+            self._close("interrupted" if asked else "failed", None if asked else error)
             raise
-        if self.interruption.signal is not None:
-            self._close("interrupted")
-            raise SystemExit(128 + self.interruption.signal)
         self._close("done")
 
     def _fit(self) -> None:
@@ -96,8 +93,7 @@ class Run:
     def _finish_validation(self, trainer: Trainer, batches: Batches) -> None:
         """Make the full pass over the validation set that the last step has to have."""
         assert self.module is not None
-        missing = self.module.history.validated_step != trainer.global_step
-        if missing and self.interruption.signal is None:
+        if self.module.history.validated_step != trainer.global_step:
             trainer.validate(self.module, datamodule=batches, verbose=False)
 
     def _build_loggers(self) -> RunLoggers:
@@ -130,7 +126,7 @@ class Run:
                 RunProgress(f"{self.config.arm} s{self.config.seed}"),
                 Checkpoints(self.run_dir, trainer.checkpoint_every),
                 StopAtBadNumbers(),
-                self.interruption,
+                Interruption(self.run_dir),
             ],
             enable_checkpointing=False,
             enable_progress_bar=False,

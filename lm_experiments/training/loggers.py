@@ -6,72 +6,18 @@ import contextlib
 import json
 import math
 from argparse import Namespace
-from collections.abc import Collection, Mapping
-from dataclasses import dataclass, field
+from collections.abc import Mapping
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, TextIO
 
 from lightning.pytorch.loggers import Logger
 from lightning.pytorch.utilities import rank_zero_only
 
+from lm_experiments.training.logger_config import LoggerConfig
 from lm_experiments.training.wandb_logger import ID_FILE, RunIdentity, WandbMirror
 
 METRICS_FILE = "metrics.jsonl"
-
-_NAMES = ("wandb", "none")
-_MODES = ("auto", "online", "offline", "disabled")
-_PROJECT_LIMIT = 128
-_TAG_LIMIT = 64
-_FORBIDDEN_IN_PROJECT = set("/\\#?%:")
-
-
-class LoggerConfigError(ValueError):
-    """A logger option has a value that is not allowed."""
-
-
-@dataclass
-class LoggerConfig:
-    """Which logger mirrors the run, and how.
-
-    `mode=auto` is online where W&B credentials are found and offline elsewhere, unless
-    `WANDB_MODE` or `wandb offline` says otherwise. `init_timeout` is in seconds. Raises
-    `LoggerConfigError` for values that are not allowed.
-    """
-
-    name: str = "wandb"
-    mode: str = "auto"
-    project: str = "lm_experiments"
-    entity: str | None = None
-    tags: list[str] = field(default_factory=list)
-    init_timeout: float = 30.0
-
-    def __post_init__(self) -> None:
-        _check_choice("logger.name", self.name, _NAMES)
-        _check_choice("logger.mode", self.mode, _MODES)
-        if bad := sorted(_FORBIDDEN_IN_PROJECT & set(self.project)):
-            raise LoggerConfigError(
-                f"logger.project={self.project!r} contains {' '.join(bad)}, which W&B does not "
-                "allow; use letters, digits, '-' and '_'."
-            )
-        if not 1 <= len(self.project) <= _PROJECT_LIMIT:
-            raise LoggerConfigError(
-                f"logger.project has {len(self.project)} characters; use 1 to {_PROJECT_LIMIT}."
-            )
-        if long := [tag for tag in self.tags if not 1 <= len(tag) <= _TAG_LIMIT]:
-            raise LoggerConfigError(
-                f"logger.tags holds {long[0]!r} with {len(long[0])} characters; "
-                f"use 1 to {_TAG_LIMIT} for each tag."
-            )
-        if not self.init_timeout > 0:
-            raise LoggerConfigError(
-                f"logger.init_timeout={self.init_timeout} is not a positive number of seconds; "
-                "use 30, for example."
-            )
-
-
-def _check_choice(key: str, value: str, allowed: Collection[str]) -> None:
-    if value not in allowed:
-        raise LoggerConfigError(f"{key}={value} is not known; use one of {', '.join(allowed)}.")
 
 
 class JsonlLogger(Logger):

@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
     from wandb import Run
 
-    from lm_experiments.training.loggers import LoggerConfig
+    from lm_experiments.training.logger_config import LoggerConfig
 
 log = logging.getLogger(__name__)
 

@@ -1,0 +1,41 @@
+# Two commands do all the set-up they need, on a machine that has Python 3.10 or newer:
+#   make ablation   trains the twelve-arm grid on the embedded corpus and prints its table
+#   make test       lint, types, import rules and tests
+PYTHON ?= python3
+BIN := .venv/bin
+GRID := placement=pre,post ffn=relu,swiglu position=sinusoidal,learned,rope
+
+.PHONY: ablation test test-slow lint types imports format clean
+.DELETE_ON_ERROR:
+
+ablation: .venv/installed
+	$(BIN)/python scripts/train.py -m name=grid $(GRID)
+
+test: lint types imports
+	$(BIN)/python -m pytest -m "not slow"
+
+test-slow: .venv/installed
+	$(BIN)/python -m pytest -m slow
+
+lint: .venv/installed
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+
+types: .venv/installed
+	$(BIN)/mypy
+
+imports: .venv/installed
+	$(BIN)/lint-imports
+
+format: .venv/installed
+	$(BIN)/ruff check --fix .
+	$(BIN)/ruff format .
+
+clean:
+	rm -rf .venv build *.egg-info
+
+# constraints.txt holds the versions that were tested together.
+.venv/installed: pyproject.toml constraints.txt
+	$(PYTHON) -m venv .venv
+	$(BIN)/python -m pip install --quiet --constraint constraints.txt --editable '.[dev]'
+	touch $@

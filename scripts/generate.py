@@ -1,0 +1,171 @@
+"""Write text with a trained run: python scripts/generate.py --help."""
+
+from __future__ import annotations
+
+import argparse
+import logging
+import sys
+from collections.abc import Iterable, Iterator, Sequence
+from pathlib import Path
+
+import torch
+import yaml
+
+from lm_experiments.data import Tokenizer, prepare
+from lm_experiments.evaluation import Sampling, stream
+from lm_experiments.model.registry import UnknownComponentError
+from lm_experiments.study.choices import load_installed, take_code_paths
+from lm_experiments.study.plan import read_result
+from lm_experiments.training.checkpoints import load_model
+from lm_experiments.training.config import RunConfig, load_config
+from lm_experiments.training.typed import ConfigError
+
+DESCRIPTION = """\
+Write text with a trained run, from its newest checkpoint, on the CPU. The prompt is printed first
+and the text as it is drawn; it ends after --tokens tokens, or where the model ends the document.
+
+The run directory is only read. Where the prepared corpus is no longer in the run's cache, it is
+prepared again, since the tokenizer belongs to it."""
+EXAMPLES = """\
+examples:
+  python scripts/generate.py runs/grid/pre-relu-rope-s0-1a2b3c4d --prompt "In the beginning"
+  python scripts/generate.py RUN --prompt "And he said" --temperature 0
+  python scripts/generate.py RUN --samples 3 --seed 10 --top-k 20
+  python scripts/generate.py RUN --prompt "In the" code_paths=[my_norm.py]
+
+Code is never run from a run directory: where a run has components of your own, name their file
+with code_paths, as for scripts/train.py."""
+INCOMPLETE = "\ufffd"
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Run the command; the exit status is 0, or 2 where no text can be written."""
+    options = _parser().parse_intermixed_args(arguments)
+    # Preparing a corpus again takes a while; its progress goes to stderr.
+    logging.basicConfig(format="%(message)s")
+    logging.getLogger("lm_experiments").setLevel(logging.INFO)
+    # One sequence keeps one core busy; with more, they wait for each other and round differently.
+    torch.set_num_threads(1)
+    try:
+        load_installed()
+        _refuse_words(take_code_paths(options.words))
+        _write_samples(options)
+    except (ValueError, OSError) as error:
+        print(f"error: {error}", file=sys.stderr)
+        return 2
+    except KeyboardInterrupt:
+        print()
+        return 130
+    return 0
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(
+        usage="%(prog)s RUN [--prompt TEXT] [options] [code_paths=[FILE,...]]",
+        description=DESCRIPTION,
+        epilog=EXAMPLES,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    parser.add_argument("run", metavar="RUN", type=Path, help="a run directory, runs/NAME/RUN")
+    parser.add_argument("words", nargs="*", help=argparse.SUPPRESS)
+    for flag, kind, default, meaning in _OPTIONS:
+        parser.add_argument(flag, type=kind, default=default, help=meaning)
+    return parser
+
+
+_OPTIONS = (
+    ("--prompt", str, "", "what the text starts with (default: nothing, as a new document)"),
+    ("--tokens", int, 200, "the most tokens to write (default: 200)"),
+    ("--temperature", float, 0.8, "below 1 safer, above 1 wilder, 0 the likeliest (default: 0.8)"),
+    ("--top-k", int, None, "draw from the K likeliest tokens only (default: all)"),
+    ("--top-p", float, 1.0, "draw from the likeliest that sum to P only (default: 1, all)"),
+    ("--seed", int, 0, "the seed of the first sample; each next one has the next (default: 0)"),
+    ("--samples", int, 1, "how many texts to write (default: 1)"),
+)
+
+
+def _refuse_words(words: Sequence[str]) -> None:
+    if words:
+        raise ConfigError(
+            f"{words[0]} is not understood; after the run directory come options, see --help, and "
+            "code_paths=[my_block.py]. A prompt of several words needs quotes."
+        )
+
+
+def _write_samples(options: argparse.Namespace) -> None:
+    sampling = Sampling(options.temperature, options.top_k, options.top_p)
+    if options.samples < 1:
+        raise ConfigError(f"--samples {options.samples} must be 1 or more.")
+    config = _read_config(options.run)
+    model = load_model(options.run, config)
+    tokenizer = _tokenizer(options.run, config)
+    prompt = _encoded(options.prompt, tokenizer)
+    for seed in range(options.seed, options.seed + options.samples):
+        if options.samples > 1:
+            print(f"--- seed {seed} ---")
+        generator = torch.Generator().manual_seed(seed)
+        end = tokenizer.end_of_text_id
+        ids = stream(model, prompt, options.tokens, sampling, generator, stop_id=end)
+        print(options.prompt, end="", flush=True)
+        for part in _text_parts(ids, tokenizer):
+            print(part, end="", flush=True)
+        print()
+
+
+def _read_config(run_dir: Path) -> RunConfig:
+    runs = sorted(path.parent for path in run_dir.glob("*/config.yaml"))
+    if runs and not (run_dir / "config.yaml").exists():
+        raise ConfigError(f"{run_dir} is a sweep; name one of its runs, for example {runs[0]}.")
+    try:
+        return load_config(run_dir)
+    except UnknownComponentError as error:
+        values = yaml.safe_load((run_dir / "config.yaml").read_text(encoding="utf-8"))
+        files = values.get("code_paths") or ["my_block.py"]
+        raise ConfigError(
+            f"{error} Where it is a component of your own, name its file again, since no code is "
+            f"run from a run directory: code_paths=[{','.join(map(str, files))}]"
+        ) from None
+
+
+def _tokenizer(run_dir: Path, config: RunConfig) -> Tokenizer:
+    """Return the run's tokenizer, which comes with its corpus; another corpus's is refused."""
+    data = prepare(config.data.corpus, config.tokenizer, Path(config.cache_dir).expanduser())
+    trained_on = (read_result(run_dir) or {}).get("data_hash", data.data_hash)
+    same_size = data.tokenizer.vocab_size == config.model.vocab_size
+    if trained_on != data.data_hash or not same_size:
+        raise ConfigError(
+            f"The corpus, data.name={config.data.name} data.path={config.data.path}, has changed "
+            f"since {run_dir} was trained, and with it the tokenizer; put the old text back."
+        )
+    return data.tokenizer
+
+
+def _encoded(prompt: str, tokenizer: Tokenizer) -> list[int]:
+    """Return the prompt's ids; without a prompt, the end of text, after which documents start."""
+    unknown = tokenizer.unknown_id
+    ids = [int(token) for token in tokenizer.encode(prompt)]
+    if unknown is not None and unknown in ids:
+        characters = [c for c in dict.fromkeys(prompt) if unknown in tokenizer.encode(c)]
+        raise ConfigError(
+            f"--prompt holds {' '.join(map(repr, characters))}, which the run's tokenizer does "
+            "not know, since its training text lacks it; leave it out."
+        )
+    return ids or [tokenizer.end_of_text_id]
+
+
+def _text_parts(ids: Iterable[int], tokenizer: Tokenizer) -> Iterator[str]:
+    """Yield the text of ids piece by piece, a character only when all its bytes are there."""
+    seen: list[int] = []
+    shown = 0
+    for token in ids:
+        seen.append(token)
+        text = tokenizer.decode(seen)
+        complete = len(text.rstrip(INCOMPLETE))
+        if complete > shown:
+            yield text[shown:complete]
+            shown = complete
+    yield tokenizer.decode(seen)[shown:]
+
+
+if __name__ == "__main__":
+    sys.exit(main())

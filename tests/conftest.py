@@ -1,0 +1,83 @@
+"""What many tests share: a text to train on, and the command line, called in this process."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+
+# A model so small that a step takes milliseconds.
+SMALL = (
+    "size=tiny",
+    "model.d_model=16",
+    "model.n_layers=1",
+    "model.n_heads=2",
+    "model.context_length=16",
+    "model.d_ff=32",
+    "match_tolerance=0.05",
+    "tokenizer=bytes",
+    "data=text",
+    "trainer.max_steps=3",
+    "trainer.log_every=1",
+    "trainer.threads=1",
+    "logger=none",
+)
+
+
+@dataclass(frozen=True)
+class Answer:
+    """What a command answered."""
+
+    code: int
+    out: str
+    err: str
+
+
+@pytest.fixture(scope="session")
+def text_file(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """About 8 kB of words that repeat, so that a few steps already lower the loss."""
+    path = tmp_path_factory.mktemp("text") / "words.txt"
+    path.write_text("".join(f"line {i % 7} of a short text, word {i}\n" for i in range(250)))
+    return path
+
+
+@pytest.fixture(scope="session")
+def cache_dir(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A cache of prepared corpora that the whole session shares."""
+    return tmp_path_factory.mktemp("cache")
+
+
+@pytest.fixture
+def train(
+    tmp_path: Path,
+    text_file: Path,
+    cache_dir: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capfd: pytest.CaptureFixture[str],
+) -> Callable[..., Answer]:
+    """``scripts/train.py`` in an empty folder, with the smallest model unless told otherwise."""
+    from lm_experiments.study.command import main
+
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("LM_EXPERIMENTS_CACHE", str(cache_dir))
+    monkeypatch.delenv("HYDRA_FULL_ERROR", raising=False)
+
+    def call(*arguments: str, small: bool = True) -> Answer:
+        defaults = [*SMALL, f"data.path={text_file}"] if small else []
+        given = {argument.split("=")[0] for argument in arguments}
+        kept = [text for text in defaults if text.split("=")[0] not in given]
+        monkeypatch.setattr(sys, "argv", ["scripts/train.py", *kept, *arguments])
+        monkeypatch.delenv("HYDRA_FULL_ERROR", raising=False)
+        capfd.readouterr()
+        code = 0
+        try:
+            main()
+        except SystemExit as stop:
+            code = int(stop.code or 0)
+        out, err = capfd.readouterr()
+        return Answer(code, out, err)
+
+    return call

@@ -1,0 +1,181 @@
+"""Parameters and FLOPs to the unit: public models, torch's own counter, PaLM's formula."""
+
+from __future__ import annotations
+
+import dataclasses
+from typing import Any
+
+import pytest
+import torch
+import torch.nn.functional as F
+from small_models import EVERY_COMPONENT, tiny_arm, tiny_batch, tiny_config
+from torch.nn.attention import SDPBackend, sdpa_kernel
+from torch.utils.flop_counter import FlopCounterMode
+
+from lm_experiments.model import Choice, ModelConfig, count
+
+CS336 = ModelConfig(
+    d_model=512, n_layers=4, n_heads=16, context_length=256, vocab_size=10_000, d_ff=2016
+)
+
+
+def gpt2(n_layers: int, d_model: int, n_heads: int, **changes: Any) -> ModelConfig:
+    config = ModelConfig(
+        d_model=d_model,
+        n_layers=n_layers,
+        n_heads=n_heads,
+        context_length=1024,
+        vocab_size=50_257,
+        d_ff=4 * d_model,
+        tie_embeddings=True,
+        bias=True,
+        norm=Choice("layernorm"),
+        ffn=Choice("gelu"),
+        position=Choice("learned"),
+        init=Choice("gpt2"),
+    )
+    return dataclasses.replace(config, **changes)
+
+
+def llama2(n_layers: int, d_model: int, n_heads: int, ffn_width: int) -> ModelConfig:
+    return ModelConfig(
+        d_model=d_model,
+        n_layers=n_layers,
+        n_heads=n_heads,
+        context_length=4096,
+        vocab_size=32_000,
+        ffn_width=ffn_width,
+    )
+
+
+def with_component(config: ModelConfig, **names: str) -> ModelConfig:
+    choices = {axis: Choice(name) for axis, name in names.items()}
+    return dataclasses.replace(config, **choices)  # type: ignore[arg-type]
+
+
+def test_cs336_base() -> None:
+    ledger = count(CS336)
+    assert ledger.ffn_width == 1344
+    assert ledger.parameters == 22_696_448
+    assert ledger.non_embedding == 17_576_448
+    assert ledger.non_embedding - ledger.parts["head"] == 12_456_448
+    assert ledger.forward_flops == 9_533_652_992
+    assert ledger.training_flops_per_token == 111_722_496
+
+
+@pytest.mark.parametrize(
+    ("config", "parameters"),
+    [
+        (with_component(dataclasses.replace(CS336, d_ff=2048), ffn="silu"), 22_827_520),
+        (with_component(CS336, ffn="silu"), 22_696_448),
+        (with_component(CS336, norm="none"), 22_691_840),
+        (with_component(CS336, placement="post"), 22_696_448 - 512),
+        (with_component(CS336, position="none"), 22_696_448),
+        (with_component(CS336, position="learned"), 22_696_448 + 256 * 512),
+        (with_component(CS336, norm="layernorm"), 22_696_448 + 9 * 512),
+    ],
+)
+def test_cs336_arms(config: ModelConfig, parameters: int) -> None:
+    assert count(config).parameters == parameters
+
+
+def test_cs336_by_part() -> None:
+    assert count(CS336).parts == {
+        "embedding": 5_120_000,
+        "position": 0,
+        "attention": 4 * 4 * 512 * 512,
+        "ffn": 4 * 3 * 512 * 1344,
+        "norms": 9 * 512,
+        "head": 5_120_000,
+    }
+
+
+@pytest.mark.parametrize(
+    ("config", "parameters", "flops"),
+    [
+        (gpt2(12, 768, 12), 124_439_808, 291_648_307_200),
+        (gpt2(24, 1024, 16), 354_823_168, 826_951_073_792),
+        (gpt2(36, 1280, 20), 774_030_080, 1_774_570_700_800),
+        (gpt2(48, 1600, 25), 1_557_611_200, 3_506_703_564_800),
+    ],
+    ids=["small", "medium", "large", "xl"],
+)
+def test_gpt2_family(config: ModelConfig, parameters: int, flops: int) -> None:
+    ledger = count(config)
+    assert ledger.parameters == parameters
+    assert ledger.forward_flops == flops
+
+
+def test_gpt2_small_counts_a_tied_head_once() -> None:
+    tied = count(gpt2(12, 768, 12))
+    untied = count(gpt2(12, 768, 12, tie_embeddings=False))
+    assert tied.non_embedding == tied.parameters
+    assert tied.parts["head"] == 0
+    assert untied.parameters == 163_037_184
+    assert untied.non_embedding == 163_037_184 - 50_257 * 768
+    assert untied.forward_flops == tied.forward_flops
+
+
+def test_gpt2_small_without_biases() -> None:
+    # RMSNorm stands for a LayerNorm without its shift: the same parameters.
+    config = gpt2(12, 768, 12, bias=False, norm=Choice("rmsnorm"))
+    assert count(config).parameters == 124_337_664
+
+
+@pytest.mark.parametrize(
+    ("config", "parameters"),
+    [
+        (llama2(32, 4096, 32, ffn_width=11_008), 6_738_415_616),
+        (llama2(40, 5120, 40, ffn_width=13_824), 13_015_864_320),
+    ],
+    ids=["7b", "13b"],
+)
+def test_llama_2(config: ModelConfig, parameters: int) -> None:
+    assert count(config).parameters == parameters
+
+
+def test_llama_2_7b_forward_at_4096() -> None:
+    assert count(llama2(32, 4096, 32, ffn_width=11_008)).forward_flops == 62_921_270_886_400
+
+
+@pytest.mark.parametrize(
+    ("length", "flops"), [(1024, 4_513_336_524_800), (16_384, 149_522_795_724_800)]
+)
+def test_cs336_style_gpt2_xl(length: int, flops: int) -> None:
+    config = ModelConfig(
+        d_model=1600,
+        n_layers=48,
+        n_heads=25,
+        context_length=length,
+        vocab_size=50_257,
+        ffn_width=6400,
+    )
+    ledger = count(config)
+    assert ledger.parameters == 2_127_057_600
+    assert ledger.forward_flops == flops
+
+
+@pytest.mark.parametrize("config", [CS336, tiny_config()], ids=["cs336", "tiny"])
+def test_palm_formula_differs_by_six_flops_for_each_norm_parameter(config: ModelConfig) -> None:
+    ledger = count(config)
+    palm = 6 * ledger.non_embedding + 12 * config.n_layers * config.d_model * config.context_length
+    exact = 3 * ledger.forward_flops / config.context_length
+    assert palm - exact == 6 * ledger.parts["norms"]
+    if config is CS336:
+        assert palm - exact == 27_648
+
+
+@pytest.mark.parametrize(("axis", "name"), EVERY_COMPONENT)
+def test_flops_are_those_torch_counts(axis: str, name: str) -> None:
+    model = tiny_arm(axis, name)
+    tokens, targets = tiny_batch(1)
+    # The plain kernel is made of products the counter knows, over the full square.
+    with sdpa_kernel(SDPBackend.MATH):
+        with FlopCounterMode(display=False) as forward, torch.no_grad():
+            model(tokens)
+        with FlopCounterMode(display=False) as both:
+            F.cross_entropy(model(tokens).flatten(0, 1), targets.flatten()).backward()  # type: ignore[no-untyped-call]
+    ledger = count(model.config)
+    assert forward.get_total_flops() == ledger.forward_flops
+    assert both.get_total_flops() == 3 * ledger.forward_flops
+    assert ledger.training_flops_per_token == both.get_total_flops() // 16

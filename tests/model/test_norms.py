@@ -1,0 +1,113 @@
+"""Norms: values worked out by hand, float32 statistics in any dtype, the epsilon asked for."""
+
+from __future__ import annotations
+
+import math
+
+import pytest
+import torch
+from torch import Tensor
+
+from lm_experiments.model.norms import LayerNorm, NoNorm, NormOptions, RMSNorm
+from lm_experiments.model.registry import NoOptions, component, names
+
+
+def rms_norm(width: int, eps: float = 1e-5) -> RMSNorm:
+    norm = RMSNorm(NormOptions(eps), width)
+    norm.reset_parameters()
+    return norm
+
+
+def reference(x: Tensor, gain: Tensor, eps: float = 1e-5) -> Tensor:
+    x = x.double()
+    return x / (x.square().mean(-1, keepdim=True) + eps).sqrt() * gain.double()
+
+
+def test_rms_norm_of_three_and_four() -> None:
+    norm = rms_norm(2)
+    with torch.no_grad():
+        norm.weight.copy_(torch.tensor([1.0, 2.0]))
+    expected = [3 / math.sqrt(12.5 + 1e-5), 8 / math.sqrt(12.5 + 1e-5)]
+    assert norm(torch.tensor([3.0, 4.0])).tolist() == pytest.approx(expected, rel=1e-6)
+
+
+def test_rms_norm_starts_as_gain_one_without_bias() -> None:
+    parameters = dict(rms_norm(8).named_parameters())
+    assert list(parameters) == ["weight"]
+    assert torch.equal(parameters["weight"], torch.ones(8))
+
+
+def test_layer_norm_starts_as_gain_one_and_shift_zero() -> None:
+    norm = LayerNorm(NormOptions(), 8)
+    norm.reset_parameters()
+    parameters = dict(norm.named_parameters())
+    assert torch.equal(parameters["weight"], torch.ones(8))
+    assert torch.equal(parameters["bias"], torch.zeros(8))
+
+
+def test_layer_norm_of_one_and_three() -> None:
+    norm = LayerNorm(NormOptions(), 2)
+    with torch.no_grad():
+        norm.weight.copy_(torch.tensor([1.0, 2.0]))
+        norm.bias.copy_(torch.tensor([0.0, 5.0]))
+    unit = 1 / math.sqrt(1 + 1e-5)
+    assert norm(torch.tensor([1.0, 3.0])).tolist() == pytest.approx([-unit, 5 + 2 * unit])
+
+
+def test_no_norm_is_the_identity_and_has_no_parameters() -> None:
+    norm = NoNorm(NoOptions(), 4)
+    x = torch.randn(3, 4)
+    assert norm(x) is x
+    assert list(norm.parameters()) == []
+
+
+@pytest.mark.parametrize("name", ["rmsnorm", "layernorm"])
+def test_the_default_epsilon_is_one_hundred_thousandth(name: str) -> None:
+    assert component("norm", name).defaults() == {"name": name, "eps": 1e-5}
+
+
+@pytest.mark.parametrize(("eps", "scale"), [(1e-5, 17.216), (2**-7, 9.459)])
+def test_the_epsilon_asked_for_is_the_one_used(eps: float, scale: float) -> None:
+    x = torch.full((64,), 0.058)
+    assert (rms_norm(64, eps)(x) / x).mean().item() == pytest.approx(scale, abs=1e-3)
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+def test_small_inputs_come_out_as_large_in_bfloat16_as_in_float32(dtype: torch.dtype) -> None:
+    x = 0.058 * torch.randn(512, 256)
+    size = rms_norm(256).to(dtype)(x.to(dtype)).float().square().mean().sqrt()
+    assert size.item() == pytest.approx(0.9985, abs=2e-4)
+
+
+@pytest.mark.parametrize("name", ["rmsnorm", "layernorm"])
+def test_bfloat16_input_is_normalised_in_float32_and_cast_once(name: str) -> None:
+    norm = component("norm", name).build(NormOptions(), 256).to(torch.bfloat16)
+    gain = (1 + 0.3 * torch.randn(256)).bfloat16()
+    with torch.no_grad():
+        for parameter in norm.parameters():
+            parameter.zero_()
+        norm.weight.copy_(gain)
+    x = (3 * torch.randn(64, 256)).bfloat16()
+    centred = x.double() - (x.double().mean(-1, keepdim=True) if name == "layernorm" else 0)
+    expected = reference(centred, gain).bfloat16()
+    # A second rounding on the way would change a third of the values.
+    assert (norm(x) == expected).double().mean() > 0.999
+
+
+def test_squares_beyond_the_range_of_half_precision_do_not_overflow() -> None:
+    x = torch.tensor([300.0, -400.0], dtype=torch.float16)
+    out = rms_norm(2).half()(x)
+    assert out.tolist() == pytest.approx([0.8485, -1.1314], abs=1e-3)
+
+
+@pytest.mark.parametrize("name", names("norm"))
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+def test_every_norm_keeps_shape_and_dtype(name: str, dtype: torch.dtype) -> None:
+    known = component("norm", name)
+    norm = known.build(known.options(), 8)
+    if hasattr(norm, "reset_parameters"):
+        norm.reset_parameters()
+    out = norm(torch.randn(2, 3, 8).to(dtype))
+    assert out.shape == (2, 3, 8)
+    assert out.dtype == dtype
+    assert out.isfinite().all()

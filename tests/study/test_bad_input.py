@@ -1,0 +1,92 @@
+"""Bad input: one sentence that says what to type, a non-zero exit, and nothing trained."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+SENTENCES = {
+    "an unknown component": (["position=ropee"], ["sinusoidal, learned, rope", "position=rope?"]),
+    "an unknown group": (["posision=rope"], ["did you mean position?"]),
+    "an unknown choice": (["optimizer=adamx"], ["optimizer=adamx", "adamw"]),
+    "an unknown key": (["model.d_modle=32"], ["did you mean model.d_model?"]),
+    "an added key": (["+model.depth=3"], ["model.depth is not a key"]),
+    "an option of another component": (
+        ["position=none", "model.position.theta=1"],
+        ["position=none has no option theta"],
+    ),
+    "a list without -m": (["placement=pre,post"], ["add -m", "-m", "placement=pre,post"]),
+    "heads that do not divide": (["model.n_heads=3"], ["16 % 3 = 1", "model.n_heads=2"]),
+    "an odd head width": (["model.d_model=6", "model.n_heads=2"], ["6 / 2 = 3", "odd"]),
+    "a missing path": (["data.path=/no/such/file"], ["/no/such/file does not exist"]),
+    "no path": (["data.path=null"], ["data.path"]),
+    "a short corpus": (
+        ["model.context_length=100000"],
+        ["model.context_length=100000", "100001", "the corpus has"],
+    ),
+    "a vocabulary too large": (
+        ["tokenizer=bpe", "tokenizer.vocab_size=90000"],
+        ["tokenizer.vocab_size=90000", "or less"],
+    ),
+    "a word for a number": (["trainer.max_steps=many"], ["trainer.max_steps='many'", "number"]),
+    "a negative seed": (["seed=-1"], ["seed=-1"]),
+    "a warm-up longer than the run": (["schedule.warmup_steps=9"], ["trainer.max_steps=3"]),
+    "an unknown mode": (["logger=wandb", "logger.mode=onlin"], ["offline, disabled"]),
+    "several devices": (["trainer.devices=2"], ["trainer.devices=1"]),
+    "a file of code that is not there": (["code_paths=[no.py]"], ["no.py"]),
+    "a tolerance that cannot be met": (
+        ["ffn=swiglu", "model.d_ff=32", "match_tolerance=0.001"],
+        ["nearest width, 21", "match_tolerance="],
+    ),
+}
+
+
+@pytest.mark.parametrize("case", SENTENCES)
+def test_bad_input_is_one_sentence(case: str, train: Callable[..., Any]) -> None:
+    arguments, expected = SENTENCES[case]
+    answer = train(*arguments)
+    assert answer.code == 2
+    assert answer.err.startswith("error: ")
+    assert len(answer.err.strip().splitlines()) == 1, answer.err
+    for words in expected:
+        assert words in answer.err
+    assert not Path("runs").exists()
+
+
+def test_a_sweep_is_checked_whole_before_its_first_run(train: Callable[..., Any]) -> None:
+    answer = train("-m", "model.n_heads=2,3")
+    assert answer.code == 2
+    assert "16 % 3 = 1" in answer.err
+    assert not Path("runs").exists()
+
+
+def test_a_file_of_code_that_does_not_load(train: Callable[..., Any]) -> None:
+    Path("bad.py").write_text("from lm_experiments import nothing_like_it")
+    answer = train("code_paths=[bad.py]")
+    assert answer.code == 2
+    assert "bad.py does not load: ImportError" in answer.err
+
+
+@pytest.mark.parametrize("content", [b"", b"caf\xe9 au lait" * 100])
+def test_a_text_that_cannot_be_read(content: bytes, train: Callable[..., Any]) -> None:
+    Path("bad.txt").write_bytes(content)
+    answer = train("data.path=bad.txt")
+    assert answer.code == 2
+    assert "bad.txt" in answer.err
+    assert len(answer.err.strip().splitlines()) == 1
+
+
+def test_a_folder_written_by_something_else_is_left_alone(train: Callable[..., Any]) -> None:
+    assert train("name=mine").code == 0
+    [directory] = [path for path in Path("runs/mine").iterdir() if path.is_dir()]
+    for path in directory.iterdir():
+        if path.is_file():
+            path.unlink()
+    (directory / "notes.txt").write_text("somebody else's")
+    answer = train("name=mine")
+    assert answer.code == 2
+    assert "is not a run directory" in answer.err
+    assert (directory / "notes.txt").exists()

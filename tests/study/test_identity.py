@@ -1,0 +1,89 @@
+"""What makes a run another run, and what does not."""
+
+from __future__ import annotations
+
+import dataclasses
+from typing import Any
+
+import pytest
+
+from lm_experiments.model import Choice
+from lm_experiments.study.identity import arm_label, config_hash, directory_name, sweep_name
+from lm_experiments.study.job import arm_overrides
+from lm_experiments.training.config import RunConfig, plain_values, run_config
+
+VALUES: dict[str, Any] = {
+    "model": {"d_model": 32, "n_heads": 2, "norm": {"name": "rmsnorm", "eps": 1e-5}},
+    "data": {"name": "kjv"},
+    "tokenizer": {"name": "bytes"},
+    "optimizer": {"name": "adamw", "lr": 1e-3},
+    "schedule": {"name": "cosine"},
+    "trainer": {"max_steps": 10},
+    "logger": {"name": "none"},
+}
+
+
+@pytest.fixture
+def config() -> RunConfig:
+    return run_config(VALUES)
+
+
+def changed(config: RunConfig, section: str, **values: Any) -> RunConfig:
+    part = dataclasses.replace(getattr(config, section), **values)
+    return dataclasses.replace(config, **{section: part})
+
+
+def digest(config: RunConfig, data: str = "d", precision: str = "32-true") -> str:
+    return config_hash(config, data, precision)
+
+
+def test_what_determines_the_result_changes_the_hash(config: RunConfig) -> None:
+    others = [
+        dataclasses.replace(config, seed=1),
+        changed(config, "model", d_model=64),
+        changed(config, "model", norm=Choice("layernorm")),
+        changed(config, "model", ffn_width=7),
+        changed(config, "optimizer", lr=2e-3),
+        changed(config, "schedule", warmup_steps=3),
+        changed(config, "trainer", max_steps=11),
+        changed(config, "data", batch_size=4),
+    ]
+    digests = [digest(other) for other in [config, *others]]
+    digests += [digest(config, data="e"), digest(config, precision="bf16-mixed")]
+    assert len(set(digests)) == len(digests)
+
+
+def test_what_only_places_or_watches_a_run_does_not(config: RunConfig) -> None:
+    same = [
+        dataclasses.replace(config, name="x", arm="y", runs_dir="z", cache_dir="c", compile=True),
+        changed(config, "logger", name="wandb", project="p"),
+        changed(config, "trainer", threads=1, log_every=3, val_every=2, micro_batch_size=1),
+        changed(config, "data", eval_batch_size=1),
+    ]
+    assert {digest(other) for other in same} == {digest(config)}
+
+
+def test_a_configuration_survives_being_written_and_read(config: RunConfig) -> None:
+    values = plain_values(config)
+    assert plain_values(run_config(values)) == values
+    assert digest(run_config(values)) == digest(config)
+
+
+def test_labels_and_names() -> None:
+    assert arm_label(["placement=pre", "ffn=relu", "model.position.theta=5e4"]) == (
+        "pre relu theta=5e4"
+    )
+    assert arm_label([]) == "baseline"
+    assert directory_name("pre relu", 3, "0123456789ab") == "pre-relu-s3-01234567"
+    assert sweep_name(["placement", "ffn", "seed"], []) == "placement-ffn"
+    assert sweep_name(["optimizer.lr"], ["trainer.max_steps=9"]) == "lr_max_steps=9"
+    assert len(sweep_name(["a"], ["b=" + "c" * 300])) <= 80
+    assert arm_overrides(["seed=1", "logger=none", "logger.mode=offline", "ffn=relu"]) == [
+        "ffn=relu"
+    ]
+
+
+@pytest.mark.parametrize("arm", ["lr=1e-3", "a/b c", "../../etc", "naïve ünï"])
+def test_directory_names_need_no_quotes(arm: str) -> None:
+    name = directory_name(arm, 0, "0" * 64)
+    assert not set(name) - set("abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789._-")
