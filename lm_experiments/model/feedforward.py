@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from typing import ClassVar, cast
 
 import torch
@@ -144,13 +145,16 @@ def matched_width(name: str, d_ff: int, tolerance: float) -> int:
         ValueError: where even the nearest whole width is off by more; the message names it.
     """
     layer = cast("type[FeedForward]", component("ffn", name).build)
+    if layer.matrices == Ungated.matrices:
+        return d_ff
     exact = d_ff * Ungated.matrices / layer.matrices
     widths = [max(step, round(exact / step) * step) for step in WIDTH_STEPS]
     for width in widths:
         if abs(width / exact - 1) <= tolerance:
             return width
+    enough = math.ceil(abs(widths[-1] / exact - 1) * 10_000 + 0.01) / 10_000
     raise ValueError(
         f"ffn={name} cannot match the weights of model.d_ff={d_ff} within match_tolerance="
         f"{tolerance:g}: the nearest width, {widths[-1]}, is off by {widths[-1] / exact - 1:+.3%}; "
-        f"type match_tolerance={abs(widths[-1] / exact - 1) * 1.01:.2g} or another model.d_ff."
+        f"type match_tolerance={enough:g} or another model.d_ff."
     )

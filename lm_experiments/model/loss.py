@@ -46,9 +46,9 @@ class _SumOfLosses(torch.autograd.Function):
     @staticmethod
     def backward(ctx: Any, *grad_outputs: Tensor) -> tuple[Tensor, Tensor, None, None]:
         (grad_output,) = grad_outputs
-        grad_hidden, grad_weight = ctx.saved_tensors
-        scale = grad_output.to(grad_hidden.dtype)
-        return grad_hidden * scale, grad_weight * scale, None, None
+        # The scale stays float32: 1/1020 is off by 0.4 % in bfloat16.
+        scaled = [(grad.float() * grad_output).to(grad.dtype) for grad in ctx.saved_tensors]
+        return scaled[0], scaled[1], None, None
 
 
 def _loss_and_gradient(logits: Tensor, targets: Tensor) -> tuple[Tensor, Tensor]:

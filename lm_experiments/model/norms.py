@@ -17,6 +17,10 @@ class NormOptions:
 
     eps: float = 1e-5
 
+    def __post_init__(self) -> None:
+        if self.eps <= 0:
+            raise ValueError(f"model.norm.eps={self.eps:g} must be positive, for example 1e-5.")
+
 
 class Norm(nn.Module):
     """Base of all norms: built with (options, width), maps (..., width) to the same shape."""

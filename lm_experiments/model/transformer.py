@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import torch
 from torch import Tensor, nn
 
@@ -32,8 +34,7 @@ class Transformer(nn.Module):
         )
         self.final_norm = self._build_norm() if placement.final_norm else None
         self.head = Linear(config.d_model, config.vocab_size, role="head")
-        if config.tie_embeddings:
-            self.head.weight = self.embedding.weight
+        self._tie()
 
     def forward(self, tokens: Tensor, positions: Tensor | None = None) -> Tensor:
         """Return the logits (batch, length, vocabulary) for ``tokens`` (batch, length).
@@ -56,6 +57,17 @@ class Transformer(nn.Module):
         for block in self.blocks:
             x = block(x, self.position, phases, positions)
         return x if self.final_norm is None else self.final_norm(x)
+
+    def _tie(self) -> None:
+        if self.config.tie_embeddings:
+            self.head.weight = self.embedding.weight
+
+    def _apply(self, fn: Callable[[Tensor], Tensor], recurse: bool = True) -> Transformer:
+        # Where torch cannot change a parameter in place, as from the meta device, it makes a new
+        # one for each module that holds it.
+        super()._apply(fn, recurse)  # type: ignore[no-untyped-call]
+        self._tie()
+        return self
 
     def _build_norm(self) -> Norm:
         norm: Norm = build("norm", self.config.norm, self.config.d_model)

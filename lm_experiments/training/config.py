@@ -172,10 +172,19 @@ def _model(values: Mapping[str, Any]) -> ModelConfig:
     return build(ModelConfig, values, "model", {axis: partial(_choice, axis) for axis in AXES})
 
 
-def _choice(axis: str, values: Mapping[str, Any]) -> Choice:
-    known = component(axis, str(values.get("name")))
-    options = {key: value for key, value in values.items() if key != "name"}
+def _choice(axis: str, values: Any) -> Choice:
+    name, options = _name_and_options(f"model.{axis}", axis, values)
+    known = component(axis, name)
     return Choice(known.name, build(known.options, options, f"model.{axis}"))
+
+
+def _name_and_options(key: str, group: str, values: Any) -> tuple[str, dict[str, Any]]:
+    """Split a section into what was chosen and its options."""
+    if not isinstance(values, Mapping):
+        raise ConfigError(f"{key}={values!r} is not how {group} is chosen; type {group}={values}.")
+    if not isinstance(values.get("name"), str):
+        raise ConfigError(f"{key}.name is not set; type {group}=... to choose one.")
+    return values["name"], {k: v for k, v in values.items() if k != "name"}
 
 
 def _plain_model(model: ModelConfig) -> dict[str, Any]:
@@ -187,11 +196,10 @@ def _plain_model(model: ModelConfig) -> dict[str, Any]:
     return values
 
 
-def _named(group: str, table: Mapping[str, type], values: Mapping[str, Any]) -> Any:
-    name = str(values.get("name"))
+def _named(group: str, table: Mapping[str, type], values: Any) -> Any:
+    name, options = _name_and_options(group, group, values)
     if name not in table:
         raise ConfigError(f"{group}={name} is not known; {group} can be {', '.join(table)}.")
-    options = {k: v for k, v in values.items() if k != "name"}
     return build(table[name], options, group)
 
 

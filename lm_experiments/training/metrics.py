@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Callable, Sequence
 
 import torch
 from torch import Tensor
@@ -31,6 +32,18 @@ class TokenLoss(Metric):
         """Add a batch: its summed loss in nats, and how many tokens that covers."""
         self.loss_sum += loss_sum.to(self.loss_sum.device).double()
         self.tokens += tokens
+
+    def _apply(
+        self, fn: Callable[[Tensor], Tensor], exclude_state: Sequence[str] = ""
+    ) -> TokenLoss:
+        """Follow the model's device and not its type; torchmetrics misses ``.to(dtype)``."""
+
+        def move(tensor: Tensor) -> Tensor:
+            device = fn(torch.empty(0, device=tensor.device)).device
+            return tensor if device.type == "mps" else tensor.to(device)
+
+        super()._apply(move, exclude_state)
+        return self
 
     def compute(self) -> Tensor:
         """Return the mean in float64; an empty set is a ValueError."""

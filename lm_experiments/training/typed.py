@@ -33,6 +33,8 @@ def build(
     Raises:
         ConfigError: for a key that ``cls`` lacks, a missing one, or a value of another type.
     """
+    if not isinstance(values, Mapping):
+        raise ConfigError(f"{path}={values!r} is not a section with keys of its own.")
     fields = {field.name: field for field in dataclasses.fields(cls)}  # type: ignore[arg-type]
     hints = typing.get_type_hints(cls)
     for key in values:

@@ -141,6 +141,13 @@ def test_rope_in_bfloat16_loses_no_more_than_the_last_rounding(autocast: bool) -
     assert (turned[0, 0].double() - exact).abs().max() <= 0.002
 
 
+@pytest.mark.parametrize("pairing", PAIRINGS)
+def test_rope_turns_in_float32_and_rounds_once(pairing: str) -> None:
+    encoding, x = rope(32, pairing=pairing), torch.randn(2, 3, 64, 32).bfloat16()
+    phases = encoding.phases(torch.arange(64))
+    assert torch.equal(encoding.rotate(x, phases), encoding.rotate(x.float(), phases).bfloat16())
+
+
 @pytest.mark.parametrize(
     ("options", "sizes", "message"),
     [
