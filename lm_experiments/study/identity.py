@@ -50,6 +50,8 @@ def config_hash(config: RunConfig, data_hash: str, precision: str) -> str:
         part = values[section] if section else values
         for key in keys:
             part.pop(key, None)
+    if config.control is None:
+        values.pop("control")
     values["model"]["ffn_width"] = config.model.width
     values["trainer"]["precision"] = precision
     values["data_hash"] = data_hash

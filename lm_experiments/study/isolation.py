@@ -34,14 +34,19 @@ def train_isolated(run_dir: Path, identity: dict[str, str], code_paths: Sequence
 
     A SIGINT or SIGTERM that reaches this process while it waits is passed on, and waited for.
     Negative codes name the signal that killed the process.
+
+    Raises:
+        SystemExit: 130 or 143 where such a signal came, however the run took it.
     """
     start_server()
     context = multiprocessing.get_context("forkserver")
     arguments = (run_dir, identity, list(code_paths), dict(os.environ))
     process = context.Process(target=_train, args=arguments)
     process.start()
-    with _Forwarding(process):
+    with _Forwarding(process) as forwarding:
         process.join()
+    if forwarding.signal is not None:
+        raise SystemExit(128 + forwarding.signal)
     assert process.exitcode is not None
     return process.exitcode
 
@@ -85,10 +90,12 @@ class _Forwarding:
     def __init__(self, process: ForkServerProcess) -> None:
         self.process = process
         self.main = threading.current_thread() is threading.main_thread()
+        self.signal: int | None = None
 
-    def __enter__(self) -> None:
+    def __enter__(self) -> _Forwarding:
         if self.main:
             self.before = {number: signal.signal(number, self._pass_on) for number in self.SIGNALS}
+        return self
 
     def __exit__(self, *exception: object) -> None:
         if self.main:
@@ -96,6 +103,7 @@ class _Forwarding:
                 signal.signal(number, handler)
 
     def _pass_on(self, number: int, frame: FrameType | None) -> None:
+        self.signal = number
         # The terminal has sent Ctrl-C to the child as well; a second copy would end it at once.
         if number == signal.SIGINT and _foreground():
             return

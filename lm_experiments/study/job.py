@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import signal
 import sys
+from collections.abc import Sequence
 from typing import Any
 
 from hydra.core.hydra_config import HydraConfig
@@ -16,7 +17,6 @@ from .choices import load_code
 from .explain import refuse
 from .isolation import train_isolated
 from .plan import PlannedRun, checked, make_directory, plain, planned, run_status
-from .record import record_sweep
 from .summary import offline_lines, run_line
 
 SINGLE = "single"
@@ -45,7 +45,7 @@ def run_job(config: DictConfig) -> None:
     _run_alone(run)
 
 
-def arm_overrides(overrides: list[str]) -> list[str]:
+def arm_overrides(overrides: Sequence[str]) -> list[str]:
     """Return the overrides that make an arm: not those that only name, place or watch a run."""
     return [
         text
@@ -67,7 +67,6 @@ def _run_alone(run: PlannedRun) -> None:
         print(f"Done already: {run_line(run.directory)}")
         return
     make_directory(run)
-    record_sweep(run.directory.parent, [run], [])
     print(f"Training {run.directory}: {_sizes(run)}")
     _train_here(run)
     print(run_line(run.directory))

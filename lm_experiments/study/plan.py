@@ -13,12 +13,15 @@ from typing import Any
 from omegaconf import DictConfig, OmegaConf
 
 from lm_experiments.data import DataConfig, PreparedData, TokenizerConfig, prepare, windows
-from lm_experiments.model import Ledger, count
+from lm_experiments.model import Ledger, ModelConfig, count
 from lm_experiments.training.config import RunConfig, load_config, run_config, save_config
 from lm_experiments.training.devices import find_device
 from lm_experiments.training.typed import ConfigError
 
 from .identity import arm_label, config_hash, directory_name
+
+# What the primary configuration holds for sweeps, or passes on to the model.
+NOT_OF_A_RUN = ("match", "match_tolerance", "study", "plan")
 
 
 @dataclass(frozen=True)
@@ -66,13 +69,13 @@ def checked(values: Mapping[str, Any]) -> RunConfig:
     """
     vocabulary = values["tokenizer"].get("vocab_size") or 2
     model = {**values["model"], "vocab_size": vocabulary}
-    known = {key: value for key, value in values.items() if key not in ("match", "match_tolerance")}
+    known = {key: value for key, value in values.items() if key not in NOT_OF_A_RUN}
     if isinstance(known["code_paths"], str):
         known["code_paths"] = [known["code_paths"]]
     if known["arm"] is None:
         known["arm"] = arm_label(known["arm_overrides"])
     config = run_config({**known, "model": model})
-    count(config.model)
+    _counted(config.model)
     find_device(config)
     return config
 
@@ -83,7 +86,7 @@ def planned(config: RunConfig) -> PlannedRun:
     Raises:
         ValueError: where the corpus does not serve, or the place is taken by something else.
     """
-    data = _prepared(config.data.corpus, config.tokenizer, config.cache_dir)
+    data = corpus_of(config)
     windows(len(data.train.tokens), config.model.context_length)
     model = dataclasses.replace(config.model, vocab_size=data.tokenizer.vocab_size)
     config = dataclasses.replace(config, model=model)
@@ -94,7 +97,7 @@ def planned(config: RunConfig) -> PlannedRun:
         directory=directory,
         config_hash=identity,
         data_hash=data.data_hash,
-        ledger=count(config.model),
+        ledger=_counted(config.model),
         status=run_status(directory),
     )
 
@@ -119,6 +122,16 @@ def read_result(directory: Path) -> dict[str, Any] | None:
         return None
     result: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))
     return result
+
+
+def corpus_of(config: RunConfig) -> PreparedData:
+    """Return the run's corpus, prepared if need be; a process does this once for each corpus."""
+    return _prepared(config.data.corpus, config.tokenizer, config.cache_dir)
+
+
+@cache
+def _counted(model: ModelConfig) -> Ledger:
+    return count(model)
 
 
 @cache

@@ -26,26 +26,6 @@ def run_line(directory: Path) -> str:
     return f"{directory.name}: {result['status'].upper()}: {error['type']}: {error['message']}{log}"
 
 
-def plan_lines(runs: Sequence[PlannedRun], repeated: int = 0) -> list[str]:
-    """Return what a sweep is about to do: its arms with their sizes, and what is done already.
-
-    ``repeated`` is how many of the combinations asked for are the same run as another.
-    """
-    done = sum(run.status == "done" for run in runs)
-    arms = {run.config.arm: run for run in runs}
-    width = max(map(len, arms))
-    lines = [
-        f"{run.config.arm:<{width}}  {run.ledger.parameters:>13,} parameters  "
-        f"feed-forward width {run.ledger.ffn_width:,}"
-        for run in arms.values()
-    ]
-    seeds = sorted({run.config.seed for run in runs})
-    total = f"{len(runs)} runs: {len(arms)} arms, seeds {', '.join(map(str, seeds))}"
-    if repeated:
-        lines.append(f"{repeated} more would be the same run as one of these: counted once.")
-    return [*lines, f"{total}; {done} done already, {len(runs) - done} to train."]
-
-
 def end_lines(runs: Sequence[PlannedRun]) -> list[str]:
     """Return how a sweep ended: counts, and each run that failed with its reason."""
     failed = [run for run in runs if run_status(run.directory) != "done"]

@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
+import dataclasses
 import importlib
-import itertools
-import json
 import sys
 from collections.abc import Sequence
-from pathlib import Path
 from types import ModuleType
 from typing import Any
 
@@ -17,23 +15,26 @@ from hydra.core.override_parser.types import Override
 from hydra.core.plugins import Plugins
 from hydra.plugins.sweeper import Sweeper
 from hydra.types import HydraContext, TaskFunction
-from omegaconf import DictConfig
+from omegaconf import DictConfig, OmegaConf
 
 from lm_experiments.report import show_report, write_report
-from lm_experiments.training.typed import ConfigError
+from lm_experiments.training.config import RunConfig
 
-from .identity import arm_label, sweep_name
-from .job import arm_overrides
-from .plan import PlannedRun, checked, plain, planned, run_status
-from .record import record_sweep
-from .summary import end_lines, offline_lines, plan_lines
+from .declared import Study, read_study
+from .isolation import start_server
+from .jobs import Job, ad_hoc_jobs, seed_of, seeds_of, study_jobs, swept_keys, without_seed
+from .plan import checked, plain, planned, run_status
+from .preview import preview
+from .record import Planned, record_sweep
+from .summary import end_lines, offline_lines
+from .tuning import tuned_study
 
 
 class PlanningSweeper(Sweeper):
-    """Every combination of the values given, each checked before any is trained.
+    """Runs a declared study, or every combination of the values given.
 
-    Runs that are done are not started again. One that fails does not stop the others; the end
-    says which, and why.
+    All runs are checked before any is trained. Runs that are done are not started again. One that
+    fails does not stop the others; the end says which, and why.
     """
 
     __module__ = "hydra_plugins.lm_experiments"
@@ -44,9 +45,10 @@ class PlanningSweeper(Sweeper):
         """Take what Hydra gives, and make the launcher the configuration asks for."""
         self.base = config
         self.loader = hydra_context.config_loader
-        self.start = Plugins.instance().instantiate_launcher(
+        self.launch = Plugins.instance().instantiate_launcher(
             hydra_context=hydra_context, task_function=task_function, config=config
         )
+        self.launched = 0
 
     def sweep(self, arguments: list[str]) -> Any:
         """Plan the runs the arguments describe, train those that are missing, and report.
@@ -56,37 +58,67 @@ class PlanningSweeper(Sweeper):
         """
         parser = OverridesParser.create(config_loader=self.loader)
         overrides = parser.parse_overrides(arguments)
-        jobs = self._jobs(overrides)
-        runs, missing = _distinct(jobs, self._plan(jobs))
-        folder = runs[0].directory.parent
-        record_sweep(folder, runs, _axes(overrides))
-        print("\n".join(plan_lines(runs, repeated=len(jobs) - len(runs))), flush=True)
-        returned = self.start.launch(missing, initial_job_idx=0) if missing else []
-        self._report(runs, folder)
-        return returned
+        study = self._study(overrides)
+        if study is not None and study.tune is not None:
+            runs = tuned_study(self, study, overrides)
+        else:
+            runs = self._plain_sweep(study, overrides)
+        if runs:
+            self._report(runs)
 
-    def _jobs(self, overrides: Sequence[Override]) -> list[list[str]]:
-        """Return each run's overrides, its sweep's name and its arm among them."""
-        swept = [o.get_key_element() for o in overrides if o.is_sweep_override()]
-        combinations = [list(job) for job in itertools.product(*map(_values, overrides))]
-        fixed = [text for text in combinations[0] if _key(text) not in swept]
-        name = self.base.name or sweep_name(swept, arm_overrides(fixed))
-        jobs = []
-        for job in combinations:
-            arm = [text for text in arm_overrides(job) if _key(text) in swept]
-            jobs.append([*job, f"name={_quoted(name)}", *_arm(arm, self.base.arm)])
-        return jobs
+    def _study(self, overrides: Sequence[Override]) -> Study | None:
+        if self.base.study is None:
+            return None
+        study = read_study(OmegaConf.to_container(self.base.study, resolve=True))  # type: ignore[arg-type]
+        return dataclasses.replace(study, seeds=seeds_of(study, overrides))
 
-    def _plan(self, jobs: Sequence[Sequence[str]]) -> list[PlannedRun]:
+    def _plain_sweep(self, study: Study | None, overrides: Sequence[Override]) -> list[Planned]:
+        name = self.base.name
+        if study is None:
+            jobs = ad_hoc_jobs(overrides, name, self.base.arm)
+        else:
+            jobs = study_jobs(study, overrides, name)
+        runs = self.plan(jobs)
+        if preview(runs, study, only=self.base.plan):
+            self.train(runs, swept_keys(overrides), study)
+            return runs
+        return []
+
+    def plan(self, jobs: Sequence[Job]) -> list[Planned]:
         """Compose and check all runs; only then read the corpora and find the runs' places."""
-        composed = [self.loader.load_sweep_config(self.base, list(job)) for job in jobs]
-        return [planned(config) for config in [checked(plain(c)) for c in composed]]
+        composed: dict[tuple[str, ...], RunConfig] = {}
+        configs = []
+        for job in jobs:
+            shared = without_seed(job)
+            if shared not in composed:
+                loaded = self.loader.load_sweep_config(self.base, list(job.overrides))
+                composed[shared] = checked(plain(loaded))
+            seed = seed_of(job)
+            config = composed[shared]
+            configs.append(config if seed is None else dataclasses.replace(config, seed=seed))
+        return [Planned(job, planned(c)) for job, c in zip(jobs, configs, strict=True)]
 
-    def _report(self, runs: Sequence[PlannedRun], folder: Path) -> None:
-        print("\n".join(end_lines(runs)))
+    def train(self, runs: Sequence[Planned], axes: Sequence[str], study: Study | None) -> None:
+        """Record the runs as the sweep's, and train those that are missing, each once."""
+        folder = runs[0].run.directory.parent
+        record_sweep(folder, runs, axes, None if study is None else study.record())
+        missing = {
+            item.run.config_hash: list(item.job.overrides)
+            for item in reversed(runs)
+            if run_status(item.run.directory) != "done"
+        }
+        if missing and self.launch is not None:
+            start_server()
+            self.launch.launch(list(reversed(missing.values())), initial_job_idx=self.launched)
+            self.launched += len(missing)
+
+    def _report(self, runs: Sequence[Planned]) -> None:
+        folder = runs[0].run.directory.parent
+        distinct = list({item.run.config_hash: item.run for item in runs}.values())
+        print("\n".join(end_lines(distinct)))
         show_report(write_report(folder))
         print("\n".join(offline_lines(folder)))
-        if any(run_status(run.directory) != "done" for run in runs):
+        if any(run_status(run.directory) != "done" for run in distinct):
             raise SystemExit(1)
 
 
@@ -118,47 +150,3 @@ def _plugins_package(name: str) -> ModuleType:
         package = ModuleType(name)
         package.__path__ = []
         return package
-
-
-def _distinct(
-    jobs: Sequence[list[str]], runs: Sequence[PlannedRun]
-) -> tuple[list[PlannedRun], list[list[str]]]:
-    """Return each run once, and the overrides of those that are not done.
-
-    Overrides that do not change the result lead to one and the same run.
-    """
-    found: dict[str, tuple[list[str], PlannedRun]] = {}
-    for job, run in zip(jobs, runs, strict=True):
-        found.setdefault(run.config_hash, (job, run))
-    missing = [job for job, run in found.values() if run.status != "done"]
-    return [run for _, run in found.values()], missing
-
-
-def _axes(overrides: Sequence[Override]) -> list[str]:
-    """Return the keys that are swept, seeds aside, in the order they were typed."""
-    keys = [o.get_key_element() for o in overrides if o.is_sweep_override()]
-    return [key for key in keys if key != "seed"]
-
-
-def _values(override: Override) -> list[str]:
-    """Return an override as it stands, or each of the overrides that a list of values means."""
-    key = override.get_key_element()
-    if not override.is_sweep_override():
-        return [f"{key}={override.get_value_element_as_str()}"]
-    if not override.is_discrete_sweep():
-        raise ConfigError(f"{override.input_line} is not a list of values; type {key}=a,b,c.")
-    return [f"{key}={value}" for value in override.sweep_string_iterator()]
-
-
-def _key(override: str) -> str:
-    return override.split("=", 1)[0]
-
-
-def _arm(overrides: Sequence[str], label: str | None) -> list[str]:
-    listed = ",".join(map(_quoted, overrides))
-    return [f"arm={_quoted(label or arm_label(overrides))}", f"arm_overrides=[{listed}]"]
-
-
-def _quoted(text: str) -> str:
-    """Return the text as Hydra's command line reads it back."""
-    return json.dumps(text, ensure_ascii=False)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 import signal
 import sys
 import threading
@@ -58,13 +57,13 @@ class Checkpoints(AtStepEnd):
 
 
 class StopAtBadNumbers(Callback):
-    """Ends a run whose loss is no longer a number: nothing will bring it back.
+    """Ends a run whose loss or gradient is no longer a number: nothing will bring it back.
 
-    The loss is looked at where it is logged, so a bad number is noticed within one interval.
+    Both are looked at where they are logged, so a bad number is noticed within one interval.
     """
 
     def on_train_batch_end(self, trainer: Trainer, pl_module: Any, *args: Any) -> None:
-        """Stop after a logged loss that is not finite."""
+        """Stop after a logged number that is not finite."""
         if not _finite(pl_module):
             trainer.should_stop = True
 
@@ -162,7 +161,7 @@ class RunProgress(Callback):
 
 
 def _finite(module: LanguageModel) -> bool:
-    return math.isfinite(module.history.train_loss or 0.0)
+    return module.history.bad_step is None
 
 
 def _numbers(row: dict[str, float]) -> str:

@@ -91,6 +91,7 @@ class RunConfig:
     Attributes:
         name: the sweep's folder under ``runs_dir``; None names it after what is swept.
         arm: the row of the table this run belongs to; ``arm_overrides`` make the arm.
+        control: the label of an A/A control, which repeats another run on purpose.
         compile: true, false, or auto, which compiles on a GPU.
         code_paths: Python files of the user's that register components.
     """
@@ -106,6 +107,7 @@ class RunConfig:
     name: str | None = None
     arm: str = "baseline"
     arm_overrides: list[str] = field(default_factory=list)
+    control: str | None = None
     compile: bool | str = "auto"
     runs_dir: str = "runs"
     cache_dir: str = "~/.cache/lm_experiments"

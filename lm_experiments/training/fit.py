@@ -63,6 +63,7 @@ class Run:
         self.device: Device | None = None
         self.module: LanguageModel | None = None
         self.loggers: RunLoggers | None = None
+        self.tokenizer_hash: str | None = None
 
     def train(self) -> None:
         """Train to the end, and write down how it ended."""
@@ -80,7 +81,9 @@ class Run:
         self.device = find_device(config)
         prepare_process(config, self.device)
         self.loggers = self._build_loggers()
-        data = prepare(config.data, config.tokenizer, Path(config.cache_dir).expanduser())
+        cache = Path(config.cache_dir).expanduser()
+        data = prepare(config.data.corpus, config.tokenizer, cache)
+        self.tokenizer_hash = data.tokenizer.fingerprint
         model = build_model(config.model, config.seed)
         if self.device.compile:
             model.compile()
@@ -155,6 +158,7 @@ class Run:
             "precision": self.device.precision,
             "threads": torch.get_num_threads(),
             "peak_memory_bytes": peak_memory_bytes(self.device),
+            "tokenizer_hash": self.tokenizer_hash,
             "wandb": self.loggers.wandb_mode if self.loggers else "none",
         }
 

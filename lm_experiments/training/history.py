@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+import math
 import time
 from typing import Any
+
+# A training loss this many nats above the lowest logged before is a spike.
+SPIKE = 1.0
 
 
 class History:
@@ -17,11 +21,21 @@ class History:
         "validated_step",
         "seconds",
         "last_step",
+        "best_train_loss",
+        "best_validation_loss",
+        "spike_step",
+        "bad_step",
+        "first_gradient_norm",
     )
 
     def __init__(self) -> None:
         self.initial_loss: float | None = None
         self.train_loss: float | None = None
+        self.best_train_loss = math.inf
+        self.best_validation_loss = math.inf
+        self.spike_step: int | None = None
+        self.bad_step: int | None = None
+        self.first_gradient_norm: float | None = None
         self.newest: dict[str, float] = {}
         self.validation: dict[str, float] = {}
         self.validation_tokens = 0
@@ -62,9 +76,7 @@ class History:
         before, marked = self._marks
         speed = (step - marked) * self._batch_tokens / max(self.seconds - before, 1e-9)
         self._marks = (self.seconds, step)
-        self.train_loss = loss
-        if step == 1:
-            self.initial_loss = loss
+        self._notice(step, loss, norm)
         self.newest = {
             "train/loss": loss,
             "train/learning_rate": rate,
@@ -72,6 +84,16 @@ class History:
             "train/tokens_per_second": speed,
         }
         return dict(self.newest)
+
+    def _notice(self, step: int, loss: float, norm: float) -> None:
+        self.train_loss = loss
+        if step == 1:
+            self.initial_loss, self.first_gradient_norm = loss, norm
+        if self.bad_step is None and not (math.isfinite(loss) and math.isfinite(norm)):
+            self.bad_step = step
+        if self.spike_step is None and loss > self.best_train_loss + SPIKE:
+            self.spike_step = step
+        self.best_train_loss = min(self.best_train_loss, loss)
 
     def state(self) -> dict[str, Any]:
         """Return what a checkpoint keeps of it, as plain types."""
@@ -88,4 +110,5 @@ class History:
         """Remember the newest validation."""
         self.validated_step = step
         self.validation = row
+        self.best_validation_loss = min(self.best_validation_loss, row["val/loss"])
         self.validation_tokens = tokens

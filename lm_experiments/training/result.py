@@ -20,6 +20,8 @@ from .metrics import perplexity
 from .module import LanguageModel
 
 RESULT = "result.json"
+# The fraction by which a validation loss may end above its best.
+DEGRADED = 0.02
 PACKAGES = (
     "lm_experiments",
     "torch",
@@ -31,12 +33,32 @@ PACKAGES = (
 )
 
 
-def outcome(history: History) -> str:
-    """Classify a run that ended by itself: ok, diverged (no better than it began), non-finite."""
+def outcome(history: History) -> tuple[str, int | None]:
+    """Classify a run that ended by itself, with the step at which its fate showed.
+
+    failed-at-init
+        the first loss or gradient was not a finite number.
+    non-finite
+        a later one was not, or the validation loss is not.
+    diverged
+        it ended no better than it began.
+    degraded
+        its last validation loss is worse than its best one by more than `DEGRADED`.
+    spiked
+        its training loss once rose by more than `history.SPIKE`, and it recovered.
+    ok
+        none of these.
+    """
     loss = history.validation.get("val/loss", math.nan)
-    if not (math.isfinite(loss) and math.isfinite(history.train_loss or math.nan)):
-        return "non-finite"
-    return "diverged" if loss >= (history.initial_loss or math.inf) else "ok"
+    if history.bad_step == 1:
+        return "failed-at-init", 1
+    if history.bad_step is not None or not math.isfinite(loss):
+        return "non-finite", history.bad_step or history.validated_step
+    if loss >= (history.initial_loss or math.inf):
+        return "diverged", history.validated_step
+    if loss > history.best_validation_loss * (1 + DEGRADED):
+        return "degraded", history.validated_step
+    return ("ok", None) if history.spike_step is None else ("spiked", history.spike_step)
 
 
 def write_result(
@@ -63,16 +85,20 @@ def write_result(
     loss = history.validation.get("val/loss") if status == "done" else None
     tokens_per_step = config.data.batch_size * config.model.context_length
     tokens = steps * tokens_per_step
+    name, step = outcome(history) if status == "done" else (None, None)
     result = {
         "status": status,
-        "outcome": outcome(history) if status == "done" else None,
+        "outcome": name,
+        "outcome_step": step,
         "arm": config.arm,
         "seed": config.seed,
         "val_loss": loss,
         "val_tokens": history.validation_tokens,
         "bits_per_byte": history.validation.get("val/bits_per_byte") if status == "done" else None,
         "perplexity": None if loss is None else perplexity(loss),
+        "eval_context": config.model.context_length,
         "initial_loss": history.initial_loss,
+        "gradient_norm_at_init": history.first_gradient_norm,
         "steps": steps,
         "tokens": tokens,
         "parameters": {

@@ -1,0 +1,167 @@
+"""The plan: what would be trained, checked, counted and timed, printed before anything is."""
+
+from __future__ import annotations
+
+import math
+import time
+from collections.abc import Mapping, Sequence
+
+import torch
+
+from lm_experiments.data import EvaluationBatches, TrainingBatches
+from lm_experiments.model import build_model
+from lm_experiments.training.config import RunConfig
+from lm_experiments.training.devices import find_device
+
+from .checks import Start, check_differences, look_at_start, warnings
+from .declared import Study
+from .jobs import TUNE
+from .plan import PlannedRun, corpus_of
+from .record import Planned
+
+HEADER = ("arm", "parameters", "vs baseline", "ffn width", "FLOPs/token", "tokens", "loss at start")
+# Starting a process, preparing loggers, saving: what a run costs beside its steps.
+SECONDS_PER_START = 1.5
+TIMED_STEPS = 2
+
+
+def preview(runs: Sequence[Planned], study: Study | None, only: bool) -> bool:
+    """Print the plan, and check what a declared study must hold to.
+
+    Args:
+        runs: all that is planned.
+        study: the declared study, where there is one.
+        only: print the whole plan, also where nothing is left to train, and train nothing.
+
+    Returns:
+        Whether to go on and train.
+
+    Raises:
+        ConfigError: where an arm of a study changes nothing.
+    """
+    arms = _arms(runs)
+    distinct = {item.run.config_hash: item.run for item in runs}.values()
+    waiting = [run for run in distinct if run.status != "done"]
+    starts: dict[str, Start] = {}
+    if study is not None and (waiting or only):
+        starts = {arm: look_at_start(run) for arm, run in arms.items()}
+        check_differences(arms, starts, study.baseline)
+    baseline = study.baseline if study else next(iter(arms))
+    print(_aligned([HEADER, *(_row(arms, baseline, arm, starts) for arm in arms)]))
+    for line in _remarks(arms, starts):
+        print(line)
+    print(_total(runs, len(distinct), waiting, only), flush=True)
+    return not only
+
+
+def _arms(runs: Sequence[Planned]) -> dict[str, PlannedRun]:
+    """Return the first run of each arm, at the setting it is reported at."""
+    arms = {item.run.config.arm: item.run for item in reversed(runs) if item.job.role != TUNE}
+    return dict(reversed(arms.items()))
+
+
+def _row(
+    arms: Mapping[str, PlannedRun], baseline: str, arm: str, starts: Mapping[str, Start]
+) -> tuple[str, ...]:
+    ledger, reference = arms[arm].ledger, arms[baseline].ledger
+    difference = ledger.parameters / reference.parameters - 1
+    return (
+        arm,
+        f"{ledger.parameters:,}",
+        "baseline" if arm == baseline else f"{difference:+.2%}",
+        f"{ledger.ffn_width:,}",
+        f"{ledger.training_flops_per_token / 1e6:,.2f}M",
+        f"{arms[arm].config.tokens:,}",
+        f"{starts[arm].loss:.3f}" if arm in starts else "",
+    )
+
+
+def _remarks(arms: Mapping[str, PlannedRun], starts: Mapping[str, Start]) -> list[str]:
+    """Return what deserves a look before training, each thing once."""
+    by_text: dict[str, list[str]] = {}
+    for arm, run in arms.items():
+        for text in [*warnings(run.config), *_start_remarks(starts.get(arm))]:
+            by_text.setdefault(text, []).append(arm)
+    return [f"warning: {text} ({', '.join(named)})." for text, named in by_text.items()]
+
+
+def _start_remarks(start: Start | None) -> list[str]:
+    if start is None:
+        return []
+    if start.fails:
+        return ["the loss or a gradient is not finite before the first step: fails at init"]
+    if start.expected is not None and abs(start.loss - start.expected) > 0.5:
+        return [f"starts far from the {start.expected:.2f} nats its initialisation should give"]
+    return []
+
+
+def _total(
+    runs: Sequence[Planned], distinct: int, waiting: Sequence[PlannedRun], only: bool
+) -> str:
+    arms = len({item.run.config.arm for item in runs})
+    seeds = sorted({item.run.config.seed for item in runs})
+    text = f"{distinct} runs: {arms} arms, seeds {', '.join(map(str, seeds))}"
+    if repeated := len(runs) - distinct:
+        text += f" ({repeated} more are the same run as one of these: counted once)"
+    text += f"; {distinct - len(waiting)} done already, {len(waiting)} to train"
+    if len(waiting) > 1 or (waiting and only):
+        text += f", in about {_duration(estimated_seconds(waiting))} one after another"
+    return text + "."
+
+
+def estimated_seconds(runs: Sequence[PlannedRun]) -> float:
+    """Return the training time of the runs on this machine, from timed steps of the first.
+
+    Others are taken to be slower or faster as their FLOPs per token are more or less.
+    """
+    first = runs[0]
+    per_flop = _seconds_per_token(first.config) / first.ledger.training_flops_per_token
+    total = 0.0
+    for run in runs:
+        # A forward pass alone is a third of a training step.
+        tokens = run.config.tokens + _validation_tokens(run.config) / 3
+        total += SECONDS_PER_START
+        total += tokens * run.ledger.training_flops_per_token * per_flop
+    return total
+
+
+def _seconds_per_token(config: RunConfig) -> float:
+    device = find_device(config)
+    batches = TrainingBatches(
+        corpus_of(config).train.tokens, config.model.context_length, config.data.batch_size, 0
+    )
+    inputs, targets = (part[: device.micro_batch_size].to(device.type) for part in batches.batch(0))
+    model = build_model(config.model, config.seed).to(device.type)
+    seconds = []
+    for _ in range(TIMED_STEPS + 1):
+        start = time.perf_counter()
+        model.loss(inputs, targets).backward()  # type: ignore[no-untyped-call]
+        if device.type == "cuda":
+            torch.cuda.synchronize()
+        seconds.append(time.perf_counter() - start)
+    return min(seconds) / inputs.numel()
+
+
+def _validation_tokens(config: RunConfig) -> int:
+    tokens = corpus_of(config).val.tokens
+    batches = EvaluationBatches(tokens, config.model.context_length, config.data.eval_batch_size)
+    passes = math.ceil(config.trainer.max_steps / config.trainer.val_every)
+    return passes * len(batches) * config.data.eval_batch_size * config.model.context_length
+
+
+def _duration(seconds: float) -> str:
+    if seconds < 90:
+        return f"{seconds:.0f} s"
+    if seconds < 5400:
+        return f"{seconds / 60:.0f} min"
+    return f"{seconds / 3600:.1f} h"
+
+
+def _aligned(rows: Sequence[Sequence[str]]) -> str:
+    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
+    lines = []
+    for row in rows:
+        cells = [row[0].ljust(widths[0])]
+        cells += [cell.rjust(width) for cell, width in zip(row[1:], widths[1:], strict=True)]
+        lines.append("  ".join(cells).rstrip())
+    return "\n".join(lines)
