@@ -16,7 +16,8 @@ class ModelConfig:
     Attributes:
         d_ff: the width of an ungated feed-forward; gated ones are matched to its weights.
         ffn_width: the width built; None solves it from ``d_ff`` (see `matched_width`).
-        match: ``params`` to match gated and ungated feed-forwards, ``none`` to build ``d_ff`` wide.
+        match: ``params`` or ``flops`` to match gated and ungated feed-forwards, which have two
+            FLOPs for each weight, so that both mean the same width; ``none`` to build ``d_ff``.
         match_tolerance: the largest fraction by which matched weights may differ.
         bias: whether linear layers inside blocks have biases.
     """
@@ -39,7 +40,7 @@ class ModelConfig:
     attention: Choice = Choice("causal")
     init: Choice = Choice("cs336")
 
-    MATCHES: ClassVar = ("params", "none")
+    MATCHES: ClassVar = ("params", "flops", "none")
     SIZES: ClassVar = ("d_model", "n_layers", "n_heads", "context_length", "vocab_size", "d_ff")
 
     def __post_init__(self) -> None:

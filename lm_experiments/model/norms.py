@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Any
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
+from torch.autograd.function import once_differentiable
 
 from .registry import NoOptions, register
 
@@ -48,8 +50,33 @@ class RMSNorm(Norm):
 
     def forward(self, x: Tensor) -> Tensor:
         """Normalise the last dimension of ``x``."""
+        if x.device.type == "cpu" and torch.is_grad_enabled():
+            weight = self.weight.float()
+            scaled: Tensor = _RMSNorm.apply(x.float(), weight, self.eps)  # type: ignore[no-untyped-call]
+            return scaled.to(x.dtype)
         normed = F.rms_norm(x.float(), self.weight.shape, self.weight.float(), self.eps)
         return normed.to(x.dtype)
+
+
+class _RMSNorm(torch.autograd.Function):
+    """RMSNorm in float32 with its gradient in closed form: on CPUs torch has no kernel of it."""
+
+    @staticmethod
+    def forward(ctx: Any, x: Tensor, weight: Tensor, eps: float) -> Tensor:
+        scale = x.square().mean(-1, keepdim=True).add_(eps).rsqrt_()
+        normed = x * scale
+        ctx.save_for_backward(normed, weight, scale)
+        return normed * weight
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx: Any, *grad_outputs: Tensor) -> tuple[Tensor, Tensor, None]:
+        (grad,) = grad_outputs
+        normed, weight, scale = ctx.saved_tensors
+        grad_weight = (grad * normed).flatten(0, -2).sum(0)
+        grad_normed = grad * weight
+        along = (grad_normed * normed).mean(-1, keepdim=True)
+        return grad_normed.addcmul(normed, along, value=-1).mul_(scale), grad_weight, None
 
 
 @register("norm", "layernorm", NormOptions)

@@ -170,6 +170,12 @@ class RoPE(Float32Table):
         """Turn ``x`` (batch, heads, length, head_width); the result is cast back once."""
         assert phases is not None
         cos, sin = phases
+        eager_cpu = x.device.type == "cpu" and not torch.compiler.is_compiling()
+        if self.options.pairing == "interleaved" and eager_cpu:
+            # The same products and sums in one pass; strided halves are slow on a CPU.
+            numbers = torch.view_as_complex(x.float().view(*x.shape[:-1], -1, 2))
+            turned = torch.view_as_real(numbers * torch.complex(cos, sin))
+            return turned.flatten(-2).to(x.dtype)
         pair_dim = -1 if self.options.pairing == "interleaved" else -2
         pairs = (-1, 2) if pair_dim == -1 else (2, -1)
         a, b = x.float().view(*x.shape[:-1], *pairs).unbind(pair_dim)

@@ -1,7 +1,8 @@
-"""Tables and curves of a sweep, made from its run directories alone.
+"""Tables, pictures and data frames of a sweep, made from its run directories alone.
 
-`write_report("runs/NAME")` writes `table.md`, `table.csv` and `curves.png` beside the runs;
-written again from the same runs, the files are the same bytes.
+`write_report("runs/NAME")` writes `table.md`, `table.csv`, `table.json`, `table.tex`, `curves.png`,
+`forest.png` and `sensitivity.png` beside the runs; written again from the same runs, the files are
+the same bytes. `load("runs/NAME")` gives the runs as a pandas data frame.
 """
 
 from __future__ import annotations
@@ -12,18 +13,26 @@ from pathlib import Path
 from rich.console import Console
 
 from lm_experiments.report.collect import ReportError, Run, Sweep, collect, read_metrics
+from lm_experiments.report.compare import Comparison
+from lm_experiments.report.declared import Study
+from lm_experiments.report.frame import load
+from lm_experiments.report.json_table import json_text
+from lm_experiments.report.latex import latex
 from lm_experiments.report.rows import Row, Table, build_table
 from lm_experiments.report.table import csv_text, markdown, show_table
 
 __all__ = [
+    "Comparison",
     "Report",
     "ReportError",
     "Row",
     "Run",
+    "Study",
     "Sweep",
     "Table",
     "build_table",
     "collect",
+    "load",
     "read_metrics",
     "show_report",
     "write_report",
@@ -38,30 +47,28 @@ class Report:
     files: tuple[Path, ...]
 
 
-def write_report(sweep_dir: str | Path, baseline: str | None = None) -> Report:
-    """Write the table and the curves of a sweep into its folder.
+def write_report(
+    sweep_dir: str | Path, baseline: str | None = None, allow_mixed: bool = False
+) -> Report:
+    """Write the table and the pictures of a sweep into its folder.
 
-    `baseline` is an arm's label; None takes the first declared arm. `curves.png` is written only
-    when a run has validation rows. Raises `ReportError` for a path without runs, a damaged file
-    or an unknown baseline.
+    `baseline` is an arm's label; None takes the study's, or the first declared arm. A picture is
+    written only when there is something to draw. Raises `ReportError` for a path without runs, a
+    damaged file, an unknown baseline, or runs that do not belong in one table (drawn with a
+    warning under `allow_mixed`).
     """
-    # Imported here because matplotlib is slow to load.
-    from lm_experiments.report.curves import draw_curves
-
-    table = build_table(collect(sweep_dir), baseline)
+    table = build_table(collect(sweep_dir), baseline, allow_mixed)
     folder = Path(sweep_dir)
-    picture = folder / "curves.png"
-    drawn = draw_curves(table, picture)
-    if not drawn:
-        # A picture of runs that have since gone would contradict the table beside it.
-        picture.unlink(missing_ok=True)
+    pictures = _draw(table, folder)
     texts = {
-        folder / "table.md": markdown(table, picture.name if drawn else None),
+        folder / "table.md": markdown(table, pictures),
         folder / "table.csv": csv_text(table),
+        folder / "table.json": json_text(table),
+        folder / "table.tex": latex(table),
     }
     for path, text in texts.items():
         path.write_text(text, encoding="utf-8", newline="\n")
-    return Report(table, (*texts, picture) if drawn else tuple(texts))
+    return Report(table, (*texts, *(folder / name for name in pictures)))
 
 
 def show_report(report: Report, console: Console | None = None) -> None:
@@ -70,3 +77,24 @@ def show_report(report: Report, console: Console | None = None) -> None:
     show_table(report.table, console)
     names = "\n".join(f"Wrote {path}" for path in report.files)
     console.print("\n" + names, markup=False, highlight=False, soft_wrap=True)
+
+
+def _draw(table: Table, folder: Path) -> dict[str, str]:
+    """Draw what there is to draw; the file names of the pictures with what they show."""
+    # Imported here because these load only when something is drawn.
+    from lm_experiments.report.curves import draw_curves
+    from lm_experiments.report.forest import draw_forest
+    from lm_experiments.report.sensitivity import draw_sensitivity
+
+    drawn = {}
+    for draw, name, shows in (
+        (draw_curves, "curves.png", "Validation loss of every arm"),
+        (draw_forest, "forest.png", "Differences with 95 % intervals"),
+        (draw_sensitivity, "sensitivity.png", "Validation loss by the tuned key"),
+    ):
+        if draw(table, folder / name):
+            drawn[name] = shows
+        else:
+            # A picture of runs that have since gone would contradict the table beside it.
+            (folder / name).unlink(missing_ok=True)
+    return drawn

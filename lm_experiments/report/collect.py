@@ -5,10 +5,12 @@ from __future__ import annotations
 import difflib
 import json
 import math
-from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
+
+from lm_experiments.report.declared import REPORT, ROLES, TUNE, Study, declared_study
 
 # A run that ended in one of these has no loss worth averaging.
 BROKEN_OUTCOMES = frozenset({"diverged", "non-finite", "failed-at-init"})
@@ -27,9 +29,12 @@ _NUMBERS: dict[str, tuple[str, ...]] = {
     "tokens_per_second": ("tokens_per_second",),
     "learning_rate": ("learning_rate",),
     "threads": ("threads",),
+    "initial_loss": ("initial_loss",),
+    "eval_context": ("eval_context",),
+    "outcome_step": ("outcome_step",),
 }
-_TEXTS = ("outcome", "data_hash", "commit", "config_hash")
-_SPECIAL = {"nan": math.nan, "inf": math.inf, "-inf": -math.inf}
+_TEXTS = ("outcome", "data_hash", "commit", "config_hash", "tokenizer_hash", "device")
+SPECIAL_NUMBERS = {"nan": math.nan, "inf": math.inf, "-inf": -math.inf}
 
 
 class ReportError(ValueError):
@@ -41,7 +46,8 @@ class Run:
     """One training: an arm with a seed, its directory and what `result.json` says of it.
 
     `status` is done, failed or interrupted as recorded, "unfinished" when the run has begun but
-    has no result, and "waiting" when it has not begun. Losses are in nats per token.
+    has no result, and "waiting" when it has not begun. Losses are in nats per token. `role` is
+    "report", "tuned" (at the arm's own best `setting`) or "tune" (a trial).
     """
 
     arm: str
@@ -62,9 +68,17 @@ class Run:
     tokens_per_second: float | None = None
     learning_rate: float | None = None
     threads: float | None = None
+    initial_loss: float | None = None
+    eval_context: float | None = None
+    outcome_step: float | None = None
     data_hash: str | None = None
     config_hash: str | None = None
+    tokenizer_hash: str | None = None
     commit: str | None = None
+    device: str | None = None
+    role: str = REPORT
+    setting: Mapping[str, Any] = field(default_factory=dict, hash=False)
+    result: Mapping[str, Any] = field(default_factory=dict, compare=False, repr=False)
 
     @property
     def verdict(self) -> str:
@@ -89,10 +103,24 @@ class Run:
         """Whether the final loss may enter a mean: trained to the end, and finite."""
         return self.status == "done" and self.verdict not in BROKEN_OUTCOMES
 
+    @property
+    def failing(self) -> bool:
+        """Whether the run ended without a loss worth averaging, which counts against its arm."""
+        return self.finished and not self.usable
+
+    def value(self, metric: str) -> float | None:
+        """The final value of "val_loss" or "bits_per_byte", None where it may not be averaged."""
+        number: float | None = getattr(self, metric) if self.usable else None
+        return number if number is not None and math.isfinite(number) else None
+
 
 @dataclass(frozen=True)
 class Sweep:
-    """The runs of one sweep in declared order; `extra` are run directories outside the plan."""
+    """The runs of one sweep in declared order; `extra` are run directories outside the plan.
+
+    `runs` leaves out the trials of tuning, which are in `trials`. `study` is None for a sweep that
+    declares nothing; `pending` are a study's (arm, seed, role) that the plan does not list yet.
+    """
 
     name: str
     directory: Path
@@ -100,6 +128,20 @@ class Sweep:
     axes: tuple[str, ...]
     runs: tuple[Run, ...]
     extra: tuple[Path, ...] = field(default=())
+    trials: tuple[Run, ...] = field(default=())
+    study: Study | None = None
+    command: str = ""
+
+    @property
+    def pending(self) -> list[tuple[str, int, str]]:
+        """The (arm, seed, role) that a study declares and its plan does not list yet."""
+        listed = {(run.arm, run.seed, run.role) for run in self.runs}
+        return [cell for cell in (self.study.cells if self.study else ()) if cell not in listed]
+
+    @property
+    def complete(self) -> bool:
+        """Whether every run that the table is made of came to an end of its own."""
+        return not self.pending and all(run.finished for run in self.runs)
 
     def of_arm(self, arm: str) -> tuple[Run, ...]:
         """The runs of one arm, in declared order."""
@@ -146,7 +188,7 @@ def _metrics_row(line: bytes) -> dict[str, Any] | None:
         return None
     if not isinstance(row, dict):
         return None
-    return {k: _SPECIAL.get(v, v) if isinstance(v, str) else v for k, v in row.items()}
+    return {k: SPECIAL_NUMBERS.get(v, v) if isinstance(v, str) else v for k, v in row.items()}
 
 
 def _run_directories(root: Path) -> list[Path]:
@@ -157,27 +199,54 @@ def _run_directories(root: Path) -> list[Path]:
 def _planned(root: Path, plan: dict[str, Any], found: Sequence[Path]) -> Sweep:
     try:
         runs = [_planned_run(root, entry) for entry in plan["runs"]]
+        study = declared_study(plan["study"]) if plan.get("study") else None
         name, axes = str(plan.get("name", root.name)), tuple(map(str, plan.get("axes") or ()))
-    except (KeyError, TypeError, AttributeError) as error:
+    except ReportError:
+        raise
+    except (KeyError, TypeError, AttributeError, ValueError) as error:
         raise ReportError(_damaged(root / "sweep.json", f"it lacks or misuses {error}")) from error
     if not runs:
         raise ReportError(f"The plan {str(root / 'sweep.json')!r} lists no runs; start the sweep.")
     planned = {run.directory.name for run in runs}
-    return _sweep(name, root, axes, runs, [path for path in found if path.name not in planned])
+    extra = [path for path in found if path.name not in planned]
+    return _sweep(name, root, axes, runs, extra, study, str(plan.get("command") or ""))
 
 
 def _sweep(
-    name: str, root: Path, axes: tuple[str, ...], runs: Sequence[Run], extra: Iterable[Path]
+    name: str,
+    root: Path,
+    axes: tuple[str, ...],
+    runs: Sequence[Run],
+    extra: Iterable[Path],
+    study: Study | None = None,
+    command: str = "",
 ) -> Sweep:
-    arms = tuple(dict.fromkeys(run.arm for run in runs))
-    return Sweep(name, root, arms, axes, tuple(runs), tuple(extra))
+    reported = tuple(run for run in runs if run.role != TUNE)
+    trials = tuple(run for run in runs if run.role == TUNE)
+    declared = study.arms if study else ()
+    arms = tuple(dict.fromkeys([*declared, *(run.arm for run in reported)]))
+    return Sweep(name, root, arms, axes, reported, tuple(extra), trials, study, command)
 
 
 def _planned_run(root: Path, entry: dict[str, Any]) -> Run:
-    overrides = tuple(map(str, entry.get("overrides") or ()))
     directory = root / str(entry["directory"])
-    result = _read_result(directory)
-    return _run(str(entry["arm"]), int(entry["seed"]), directory, overrides, result)
+    role = str(entry.get("role") or REPORT)
+    if role not in ROLES:
+        raise ValueError(f"the role {role!r}, which is none of {', '.join(ROLES)}")
+    run = _run(
+        str(entry["arm"]),
+        int(entry["seed"]),
+        directory,
+        tuple(map(str, entry.get("overrides") or ())),
+        _read_result(directory),
+    )
+    planned_hash = str(entry["config_hash"]) if entry.get("config_hash") else None
+    return replace(
+        run,
+        role=role,
+        setting=dict(entry.get("setting") or {}),
+        config_hash=run.config_hash or planned_hash,
+    )
 
 
 def _unplanned(directory: Path) -> Run:
@@ -201,7 +270,8 @@ def _run(
     texts = {name: None if result.get(name) is None else str(result[name]) for name in _TEXTS}
     if texts["commit"] and result.get("dirty"):
         texts["commit"] += "+dirty"
-    known: dict[str, Any] = {**fields, **texts, "error": _error(result.get("error"))}
+    error = _error(result.get("error"))
+    known: dict[str, Any] = {**fields, **texts, "error": error, "result": result}
     return Run(arm, seed, directory, result["status"], overrides, **known)
 
 
@@ -210,7 +280,7 @@ def _number(result: dict[str, Any], keys: tuple[str, ...], directory: Path) -> f
     for key in keys:
         value = value.get(key) if isinstance(value, dict) else None
     if isinstance(value, str):
-        value = _SPECIAL.get(value, value)
+        value = SPECIAL_NUMBERS.get(value, value)
     if value is None or (isinstance(value, (int, float)) and not isinstance(value, bool)):
         return value
     reason = f"{'.'.join(keys)} is {value!r}, which is not a number"

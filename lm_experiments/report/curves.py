@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
 from lm_experiments.report.collect import Run, read_metrics
+from lm_experiments.report.drawing import picture, plain_frame
 from lm_experiments.report.rows import Row, Table
 from lm_experiments.report.statistics import summarize
 from lm_experiments.report.styles import FAINT, INK, LineStyle, level_key, line_styles
@@ -16,7 +17,6 @@ from lm_experiments.report.styles import FAINT, INK, LineStyle, level_key, line_
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
-DPI = 160
 SIZE_INCHES = (10.0, 6.5)
 MOST_LABELS = 24
 # The panel leaves out this much of training, whose drop would flatten what comes after.
@@ -52,18 +52,9 @@ def draw_curves(table: Table, path: Path) -> bool:
     curves = [c for row in table.rows if (c := arm_curve(row, scales)) is not None]
     if not curves:
         return False
-    # Imported here because matplotlib is slow to load; no pyplot, so no global state is touched.
-    import matplotlib
-    from matplotlib.figure import Figure
-
-    with matplotlib.rc_context():
-        matplotlib.rcdefaults()
-        # A dollar sign in an arm's label is a dollar sign.
-        matplotlib.rcParams["text.parse_math"] = False
-        figure = Figure(figsize=SIZE_INCHES, dpi=DPI)
+    with picture(path, SIZE_INCHES) as figure:
         axes = figure.add_axes((LEFT, BOTTOM, _panel_width(curves), HEIGHT))
         _draw(axes, table, curves, "training tokens" if scales else "step (optimizer updates)")
-        figure.savefig(path, metadata={"Software": None})
     return True
 
 
@@ -80,7 +71,7 @@ def token_scales(runs: Sequence[Run]) -> dict[Path, float]:
 
 def arm_curve(row: Row, scales: dict[Path, float]) -> Curve | None:
     """Average the arm's runs at the steps all of them have; None when there are no such steps."""
-    histories = [h for run in row.usable or row.runs if (h := _history(run, scales))]
+    histories = [h for run in row.usable or row.runs or row.known if (h := _history(run, scales))]
     if not histories:
         return None
     common = sorted(set.intersection(*(set(history) for history in histories)))
@@ -141,7 +132,8 @@ def _history(run: Run, scales: dict[Path, float]) -> dict[float, float]:
 
 def _label(row: Row, final: float) -> str:
     verdict = next((run.verdict for run in row.runs if run.status != "waiting"), "waiting")
-    remarks = [] if row.loss else [verdict]
+    apart = not row.runs and row.known
+    remarks = [] if row.loss else ["untuned" if apart else verdict]
     if row.is_baseline and row.arm != "baseline":
         remarks.append("baseline")
     text = f"{final:.3f}  {row.arm}" + (f" ({', '.join(remarks)})" if remarks else "")
@@ -175,14 +167,17 @@ def _frame(axes: Axes, table: Table, x_label: str) -> None:
 
     several = table.most_seeds > 1
     seeds = "mean over seeds, band of one sd" if several else "one seed per arm"
-    axes.set_title(f"{table.sweep.name}: validation loss ({seeds})", loc="left", color=INK)
+    study = table.sweep.study
+    at = (
+        f", each arm at its own best {study.tuning.key}"
+        if study and study.tuning and study.tuning.chosen
+        else ""
+    )
+    axes.set_title(f"{table.sweep.name}: validation loss{at} ({seeds})", loc="left", color=INK)
     axes.set_xlabel(f"{x_label}, without the first {SKIPPED_FRACTION:.0%}", color=INK)
     axes.set_ylabel("validation loss (nats per token)", color=INK)
     axes.xaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:,.0f}"))
-    axes.grid(axis="y", color="#e4e4e4", linewidth=0.7)
-    axes.set_axisbelow(True)
-    axes.spines[["top", "right"]].set_visible(False)
-    axes.tick_params(colors=INK)
+    plain_frame(axes, "y")
 
 
 def _line(axes: Axes, curve: Curve, style: LineStyle, order: int) -> None:

@@ -44,9 +44,21 @@ class Start:
         return not all(map(math.isfinite, [self.loss, *self.gradients.values()]))
 
 
-def look_at_start(run: PlannedRun) -> Start:
-    """Build the run's model, and take one loss and its gradients; nothing is updated."""
-    config = run.config
+def look_at_start(label: str, run: PlannedRun) -> Start:
+    """Build an arm's model, and take one loss and its gradients; nothing is updated.
+
+    Raises:
+        ConfigError: where that raises; it would in training too.
+    """
+    try:
+        return _start(run.config)
+    except Exception as error:
+        raise ConfigError(
+            f"Arm {label!r} cannot make its first step: {type(error).__name__}: {error}"
+        ) from error
+
+
+def _start(config: RunConfig) -> Start:
     batches = TrainingBatches(
         corpus_of(config).train.tokens,
         config.model.context_length,
@@ -71,6 +83,22 @@ def expected_loss(config: ModelConfig, model: Transformer) -> float | None:
         return None
     variance = config.d_model * model.head.weight.detach().var().item()
     return math.log(config.vocab_size) + variance / 2
+
+
+def check_distinct(arms: Mapping[str, PlannedRun]) -> None:
+    """Refuse two arms that are the same run.
+
+    Raises:
+        ConfigError: naming both.
+    """
+    seen: dict[str, str] = {}
+    for label, run in arms.items():
+        other = seen.setdefault(run.config_hash, label)
+        if other != label:
+            raise ConfigError(
+                f"Arms {other!r} and {label!r} are the same run; take one out, or declare it in "
+                "study.controls."
+            )
 
 
 def check_differences(

@@ -38,7 +38,7 @@ def take_code_paths(words: Sequence[str]) -> list[str]:
     """
     given = [word for word in words if word.lstrip("+").startswith(CODE_PATHS)]
     if given:
-        load_code(_paths(given[-1]))
+        load_code(named_files(given[-1]))
     return [word for word in words if word not in given]
 
 
@@ -75,7 +75,12 @@ def load_installed() -> None:
         entry.load()
 
 
-def _paths(word: str) -> list[str]:
+def named_files(word: str) -> list[str]:
+    """Return the files that a word ``code_paths=...`` names.
+
+    Raises:
+        ConfigError: where it cannot be read as a list of files.
+    """
     try:
         [override] = OverridesParser.create().parse_overrides([word])
         value = override.value()

@@ -60,10 +60,14 @@ def config_hash(config: RunConfig, data_hash: str, precision: str) -> str:
 
 
 def arm_label(overrides: Sequence[str]) -> str:
-    """Return the row's name: the choices as bare words, values with the end of their key."""
+    """Return the row's name: the choices as bare words, values with the end of their key.
+
+    Of paths, only the last part is kept.
+    """
     words = []
     for override in overrides:
         key, _, value = override.partition("=")
+        value = value.rstrip("/").rsplit("/", 1)[-1]
         words.append(f"{key.rsplit('.', 1)[-1]}={value}" if "." in key else value)
     return " ".join(words) or "baseline"
 

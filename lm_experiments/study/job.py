@@ -12,11 +12,13 @@ from hydra.types import RunMode
 from omegaconf import DictConfig
 
 from lm_experiments.training.files import write_json
+from lm_experiments.training.typed import ConfigError
 
 from .choices import load_code
 from .explain import refuse
 from .isolation import train_isolated
 from .plan import PlannedRun, checked, make_directory, plain, planned, run_status
+from .status import progress_line
 from .summary import offline_lines, run_line
 
 SINGLE = "single"
@@ -56,6 +58,11 @@ def arm_overrides(overrides: Sequence[str]) -> list[str]:
 
 def _plan_alone(config: DictConfig) -> PlannedRun:
     values = plain(config)
+    if values["study"] is not None:
+        raise ConfigError(
+            f"study={values['study']['name']} is several runs; add -m: python scripts/train.py -m "
+            f"study={values['study']['name']}"
+        )
     values["name"] = values["name"] or SINGLE
     if not values["arm_overrides"]:
         values["arm_overrides"] = arm_overrides(list(HydraConfig.get().overrides.task))
@@ -90,7 +97,8 @@ def _run_in_sweep(run: PlannedRun) -> None:
         raise SystemExit(INTERRUPTED[code])
     if code and run_status(run.directory) in ("waiting", "done"):
         _record_death(run, code)
-    print(run_line(run.directory), flush=True)
+    print(run_line(run.directory))
+    print(f"  {progress_line(run.directory.parent)}", flush=True)
 
 
 def _record_death(run: PlannedRun, code: int) -> None:

@@ -116,11 +116,20 @@ def run_status(directory: Path) -> str:
 
 
 def read_result(directory: Path) -> dict[str, Any] | None:
-    """Return the run's ``result.json``, or None."""
+    """Return the run's ``result.json``, or None.
+
+    Raises:
+        ConfigError: where it is there and cannot be read.
+    """
     path = directory / "result.json"
     if not path.exists():
         return None
-    result: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))
+    try:
+        result: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))
+    except ValueError:
+        raise ConfigError(
+            f"{path} is damaged; remove it, and the same command trains the run again."
+        ) from None
     return result
 
 

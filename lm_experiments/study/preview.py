@@ -13,16 +13,17 @@ from lm_experiments.model import build_model
 from lm_experiments.training.config import RunConfig
 from lm_experiments.training.devices import find_device
 
-from .checks import Start, check_differences, look_at_start, warnings
+from .checks import Start, check_differences, check_distinct, look_at_start, warnings
 from .declared import Study
 from .jobs import TUNE
 from .plan import PlannedRun, corpus_of
-from .record import Planned
+from .record import Planned, first_of_each
 
 HEADER = ("arm", "parameters", "vs baseline", "ffn width", "FLOPs/token", "tokens", "loss at start")
 # Starting a process, preparing loggers, saving: what a run costs beside its steps.
 SECONDS_PER_START = 1.5
 TIMED_STEPS = 2
+SHOWN_ARMS = 4
 
 
 def preview(runs: Sequence[Planned], study: Study | None, only: bool) -> bool:
@@ -40,15 +41,17 @@ def preview(runs: Sequence[Planned], study: Study | None, only: bool) -> bool:
         ConfigError: where an arm of a study changes nothing.
     """
     arms = _arms(runs)
-    distinct = {item.run.config_hash: item.run for item in runs}.values()
+    distinct = [item.run for item in first_of_each(runs)]
     waiting = [run for run in distinct if run.status != "done"]
     starts: dict[str, Start] = {}
+    if study is not None:
+        check_distinct(arms)
     if study is not None and (waiting or only):
-        starts = {arm: look_at_start(run) for arm, run in arms.items()}
+        starts = {arm: look_at_start(arm, run) for arm, run in arms.items()}
         check_differences(arms, starts, study.baseline)
     baseline = study.baseline if study else next(iter(arms))
     print(_aligned([HEADER, *(_row(arms, baseline, arm, starts) for arm in arms)]))
-    for line in _remarks(arms, starts):
+    for line in [_matching(arms, baseline), *_remarks(arms, starts)]:
         print(line)
     print(_total(runs, len(distinct), waiting, only), flush=True)
     return not only
@@ -76,13 +79,33 @@ def _row(
     )
 
 
+def _matching(arms: Mapping[str, PlannedRun], baseline: str) -> str:
+    """Return the rule by which feed-forwards are matched, and what it reached."""
+    reference = arms[baseline].ledger.parts["ffn"] / arms[baseline].config.model.n_layers
+    reached = [
+        run.ledger.parts["ffn"] / run.config.model.n_layers / reference - 1 for run in arms.values()
+    ]
+    rules = sorted({run.config.model.match for run in arms.values()})
+    furthest = max(reached, key=abs)
+    return (
+        f"match={','.join(rules)}: feed-forward weights per layer differ from the baseline's by "
+        f"{furthest:+.2%} at most."
+    )
+
+
 def _remarks(arms: Mapping[str, PlannedRun], starts: Mapping[str, Start]) -> list[str]:
     """Return what deserves a look before training, each thing once."""
     by_text: dict[str, list[str]] = {}
     for arm, run in arms.items():
         for text in [*warnings(run.config), *_start_remarks(starts.get(arm))]:
             by_text.setdefault(text, []).append(arm)
-    return [f"warning: {text} ({', '.join(named)})." for text, named in by_text.items()]
+    return [f"warning: {text} ({_listed(named)})." for text, named in by_text.items()]
+
+
+def _listed(arms: Sequence[str]) -> str:
+    if len(arms) <= SHOWN_ARMS:
+        return ", ".join(arms)
+    return f"{', '.join(arms[:SHOWN_ARMS])} and {len(arms) - SHOWN_ARMS} more"
 
 
 def _start_remarks(start: Start | None) -> list[str]:
@@ -105,17 +128,23 @@ def _total(
         text += f" ({repeated} more are the same run as one of these: counted once)"
     text += f"; {distinct - len(waiting)} done already, {len(waiting)} to train"
     if len(waiting) > 1 or (waiting and only):
-        text += f", in about {_duration(estimated_seconds(waiting))} one after another"
+        seconds = estimated_seconds(waiting)
+        text += f", in about {_duration(seconds)} one after another" if seconds else ""
     return text + "."
 
 
-def estimated_seconds(runs: Sequence[PlannedRun]) -> float:
+def estimated_seconds(runs: Sequence[PlannedRun]) -> float | None:
     """Return the training time of the runs on this machine, from timed steps of the first.
 
-    Others are taken to be slower or faster as their FLOPs per token are more or less.
+    Others are taken to be slower or faster as their FLOPs per token are more or less. None where
+    the first does not train at all: its run will say why.
     """
     first = runs[0]
-    per_flop = _seconds_per_token(first.config) / first.ledger.training_flops_per_token
+    try:
+        seconds = _seconds_per_token(first.config)
+    except Exception:
+        return None
+    per_flop = seconds / first.ledger.training_flops_per_token
     total = 0.0
     for run in runs:
         # A forward pass alone is a third of a training step.

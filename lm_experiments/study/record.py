@@ -34,6 +34,11 @@ class Planned:
     run: PlannedRun
 
 
+def first_of_each(planned: Sequence[Planned]) -> list[Planned]:
+    """Return each run once: jobs that differ in nothing that counts lead to the same run."""
+    return list({item.run.config_hash: item for item in reversed(planned)}.values())[::-1]
+
+
 def record_sweep(
     folder: Path,
     planned: Sequence[Planned],
@@ -129,7 +134,7 @@ def _differences(directory: Path, run: PlannedRun) -> str:
         if old.get(key) != new.get(key) and key not in skipped and key.split(".")[0] not in skipped
     ]
     if not changed:
-        return "its corpus or its code has changed since"
+        return "its corpus or its code has changed"
     return "; ".join(changed[:SHOWN_DIFFERENCES])
 
 

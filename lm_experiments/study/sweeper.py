@@ -25,7 +25,7 @@ from .isolation import start_server
 from .jobs import Job, ad_hoc_jobs, seed_of, seeds_of, study_jobs, swept_keys, without_seed
 from .plan import checked, plain, planned, run_status
 from .preview import preview
-from .record import Planned, record_sweep
+from .record import Planned, first_of_each, record_sweep
 from .summary import end_lines, offline_lines
 from .tuning import tuned_study
 
@@ -79,10 +79,11 @@ class PlanningSweeper(Sweeper):
         else:
             jobs = study_jobs(study, overrides, name)
         runs = self.plan(jobs)
-        if preview(runs, study, only=self.base.plan):
-            self.train(runs, swept_keys(overrides), study)
-            return runs
-        return []
+        if not preview(runs, study, only=self.base.plan):
+            return []
+        runs = first_of_each(runs)
+        self.train(runs, swept_keys(overrides), study)
+        return runs
 
     def plan(self, jobs: Sequence[Job]) -> list[Planned]:
         """Compose and check all runs; only then read the corpora and find the runs' places."""
@@ -102,19 +103,19 @@ class PlanningSweeper(Sweeper):
         """Record the runs as the sweep's, and train those that are missing, each once."""
         folder = runs[0].run.directory.parent
         record_sweep(folder, runs, axes, None if study is None else study.record())
-        missing = {
-            item.run.config_hash: list(item.job.overrides)
-            for item in reversed(runs)
+        missing = [
+            list(item.job.overrides)
+            for item in first_of_each(runs)
             if run_status(item.run.directory) != "done"
-        }
+        ]
         if missing and self.launch is not None:
             start_server()
-            self.launch.launch(list(reversed(missing.values())), initial_job_idx=self.launched)
+            self.launch.launch(missing, initial_job_idx=self.launched)
             self.launched += len(missing)
 
     def _report(self, runs: Sequence[Planned]) -> None:
         folder = runs[0].run.directory.parent
-        distinct = list({item.run.config_hash: item.run for item in runs}.values())
+        distinct = [item.run for item in first_of_each(runs)]
         print("\n".join(end_lines(distinct)))
         show_report(write_report(folder))
         print("\n".join(offline_lines(folder)))

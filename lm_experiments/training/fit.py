@@ -26,6 +26,7 @@ from .result import write_result
 
 LOG = "train.log"
 LOCK = ".lock"
+LABEL_LENGTH = 40
 
 log = logging.getLogger(__name__)
 
@@ -126,7 +127,7 @@ class Run:
             logger=self.loggers.loggers,
             log_every_n_steps=trainer.log_every,
             callbacks=[
-                RunProgress(f"{self.config.arm} s{self.config.seed}"),
+                RunProgress(f"{self.config.arm[:LABEL_LENGTH]} s{self.config.seed}"),
                 Checkpoints(self.run_dir, trainer.checkpoint_every),
                 StopAtBadNumbers(),
                 Interruption(self.run_dir),
@@ -168,7 +169,8 @@ def _held(run_dir: Path) -> Iterator[None]:
     """Hold the run's lock, which the system releases also where the process is killed."""
     lock = FileLock(run_dir / LOCK)
     try:
-        lock.acquire(timeout=0)
+        # Somebody who looks whether the run is alive holds the lock for a moment.
+        lock.acquire(timeout=1)
     except Timeout:
         raise RunningElsewhereError(f"{run_dir} is being trained by another process.") from None
     with lock:

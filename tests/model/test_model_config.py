@@ -24,7 +24,7 @@ from lm_experiments.model import ModelConfig
         ({"vocab_size": 0}, "model.vocab_size=0 must be at least 1"),
         ({"d_ff": 0}, "model.d_ff=0 must be at least 1"),
         ({"ffn_width": 0}, "model.ffn_width=0 must be at least 1, or null"),
-        ({"match": "flop"}, "model.match=flop is not known; it can be params or none"),
+        ({"match": "flop"}, "model.match=flop is not known; it can be params or flops or none"),
     ],
 )
 def test_impossible_sizes(changes: dict[str, Any], message: str) -> None:

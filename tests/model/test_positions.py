@@ -93,7 +93,8 @@ def test_the_two_pairings_are_one_encoding_on_reordered_columns() -> None:
     x = torch.randn(8)
     order = torch.tensor([0, 2, 4, 6, 1, 3, 5, 7])
     half = turn(rope(8, pairing="half"), x[order], 5)
-    assert torch.equal(half, turn(rope(8), x, 5)[order])
+    # Interleaved pairs are turned as complex numbers, whose products may round otherwise.
+    torch.testing.assert_close(half, turn(rope(8), x, 5)[order])
 
 
 def to_bfloat16(module: nn.Module) -> nn.Module:

@@ -139,7 +139,7 @@ def test_nothing_to_draw_leaves_no_picture(sweep: SweepFactory) -> None:
     stale = sweep.root / "curves.png"
     stale.write_bytes(PNG)
     report = write_report(sweep.plan())
-    assert [path.name for path in report.files] == ["table.md", "table.csv"]
+    assert [path.suffix for path in report.files] == [".md", ".csv", ".json", ".tex"]
     assert not stale.exists()
     assert "curves.png" not in Path(sweep.root / "table.md").read_text()
 

@@ -11,13 +11,15 @@ from rich.console import Console
 from synthetic_runs import SweepFactory, failed, grid, history, result_of
 
 from lm_experiments.report import ReportError, Table, build_table, collect, write_report
-from lm_experiments.report.notes import ONE_SEED, headline, notes, warnings
-from lm_experiments.report.table import columns, csv_text, markdown, show_table, si
+from lm_experiments.report.caveats import warnings
+from lm_experiments.report.columns import columns, si
+from lm_experiments.report.notes import ONE_SEED, headline, notes
+from lm_experiments.report.table import csv_text, markdown, show_table
 
 
-def table_of(root: Path, baseline: str | None = None) -> Table:
+def table_of(root: Path, baseline: str | None = None, allow_mixed: bool = False) -> Table:
     """The table of a sweep's folder."""
-    return build_table(collect(root), baseline)
+    return build_table(collect(root), baseline, allow_mixed)
 
 
 def cells(table: Table, arm: str) -> dict[str, str]:
@@ -40,8 +42,9 @@ def test_means_and_paired_differences(sweep: SweepFactory) -> None:
     table = table_of(sweep.plan())
     base, new = cells(table, "base"), cells(table, "new")
     assert (base["val loss"], base["sd"], base["95 % +/-"]) == ("3.2000", "0.1000", "0.2484")
-    assert (base["n"], base["vs baseline"], base["sd of diff"]) == ("3 of 3", "(baseline)", "-")
-    assert (new["vs baseline"], new["sd of diff"]) == ("+0.0400", "0.0100")
+    assert (base["n"], base["vs baseline"], base["95 % interval"]) == ("3 of 3", "(baseline)", "-")
+    assert (new["vs baseline"], new["95 % interval"]) == ("+0.0400", "[+0.0152, +0.0648]")
+    assert (new["p (Holm)"], new["verdict"]) == ("0.020", "worse")
     assert (base["parameters"], base["FLOPs/token"]) == ("4,213,760", "25.3M")
 
 
@@ -61,12 +64,12 @@ def test_failures_and_waiting_runs_keep_their_rows(sweep: SweepFactory) -> None:
     sweep.run("e", metrics=history(3.0, 0)[:2])
     sweep.done("f", {0: 3.05})
     table = table_of(sweep.plan())
-    assert [row.arm for row in table.rows] == ["f", "a", "b", "c", "d", "e"]
+    assert [row.arm for row in table.rows] == ["f", "a", "d", "e", "b", "c"]
     assert [row.outcome for row in table.rows[2:]] == [
-        "FAILED: RuntimeError: mat1 and mat2",
-        "FAILED: ValueError: other",
         "waiting",
         "unfinished",
+        "FAILED: RuntimeError: mat1 and mat2",
+        "FAILED: ValueError: other",
     ]
     assert headline(table).startswith("UNFINISHED: 4 of 6 runs finished")
     failures = [line for line in notes(table) if line.startswith("FAILED")]
@@ -100,7 +103,7 @@ def test_one_seed_is_flagged_and_shows_no_interval(sweep: SweepFactory) -> None:
     table = table_of(sweep.plan())
     assert ONE_SEED in notes(table)
     titles = {column.title for column in columns(table)}
-    assert not titles & {"sd", "95 % +/-", "sd of diff"}
+    assert not titles & {"sd", "95 % +/-", "95 % interval", "verdict"}
     assert ONE_SEED in markdown(table)
 
 
@@ -129,7 +132,7 @@ def test_runs_that_are_not_comparable_are_named(
 ) -> None:
     sweep.done("a", {0: 3.10})
     sweep.done("b", {0: 3.10}, **change)
-    (warning,) = warnings(table_of(sweep.plan()))
+    (warning,) = warnings(table_of(sweep.plan(), allow_mixed=True))
     assert warning.startswith("Warning: the runs differ in")
     assert said in warning
 
@@ -189,12 +192,12 @@ def test_a_baseline_without_a_usable_run_is_said(sweep: SweepFactory) -> None:
 def test_markdown_aligns_numbers_and_escapes_cells(sweep: SweepFactory) -> None:
     sweep.done("a", {0: 3.10})
     sweep.run("b|c", result=failed("b|c", 0, "E", "x | <br>\ny"))
-    lines = markdown(table_of(sweep.plan()), "curves.png").splitlines()
+    lines = markdown(table_of(sweep.plan()), {"curves.png": "Losses"}).splitlines()
     rules = next(line for line in lines if line.startswith("| :---"))
     assert "---: | ---:" in rules
     failed_row = next(line for line in lines if line.startswith("| b\\|c"))
     assert "FAILED: E: x \\| &lt;br> y" in failed_row
-    assert lines[-1] == "![Validation loss of every arm](curves.png)"
+    assert lines[-1] == "![Losses](curves.png)"
 
 
 def test_csv_keeps_full_precision(sweep: SweepFactory) -> None:
@@ -221,7 +224,7 @@ def test_a_terminal_of_100_columns_gets_no_wider_line(sweep: SweepFactory) -> No
     assert max(len(line) for line in narrow.splitlines()) <= 100
     assert "swiglu  sinusoidal" in narrow
     assert "Too narrow for non-embedding, tokens/s" in narrow
-    assert "Too narrow" not in printed(table, 220)
+    assert "Too narrow" not in printed(table, 240)
 
 
 def test_a_pipe_gets_every_column_on_one_line(sweep: SweepFactory) -> None:
@@ -238,7 +241,14 @@ def test_the_same_runs_give_the_same_bytes(sweep: SweepFactory) -> None:
     grid(sweep, 2)
     root = sweep.plan("placement", "ffn", "position")
     first = {path: path.read_bytes() for path in write_report(root).files}
-    assert {path.name for path in first} == {"table.md", "table.csv", "curves.png"}
+    assert {path.name for path in first} == {
+        "table.md",
+        "table.csv",
+        "table.json",
+        "table.tex",
+        "curves.png",
+        "forest.png",
+    }
     assert {path: path.read_bytes() for path in write_report(root).files} == first
 
 

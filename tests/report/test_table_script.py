@@ -37,7 +37,7 @@ def test_prints_the_table_and_the_files(
     out = capsys.readouterr().out
     assert "3.1250" in out
     assert "-0.1250" in out
-    for name in ("table.md", "table.csv", "curves.png"):
+    for name in ("table.md", "table.csv", "table.json", "table.tex", "curves.png"):
         assert f"Wrote {sweep.root / name}" in out
         assert (sweep.root / name).is_file()
 
@@ -56,6 +56,22 @@ def test_errors_are_one_sentence_and_status_2(
     assert captured.out == ""
     assert len(captured.err.splitlines()) == 1
     assert captured.err.endswith(".\n")
+
+
+def test_mixed_runs_are_refused_until_they_are_allowed(
+    sweep: SweepFactory,
+    main: Callable[[Sequence[str]], int],
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    sweep.done("a", {0: 3.0})
+    sweep.done("b", {0: 3.1}, commit="b" * 40)
+    root = str(sweep.plan())
+    assert main([root]) == 2
+    assert "differ in commit" in capsys.readouterr().err
+    assert not (sweep.root / "table.md").exists()
+    assert main([root, "--allow-mixed"]) == 0
+    assert "Warning: the runs differ in commit" in capsys.readouterr().out
+    assert "Warning: the runs differ in commit" in (sweep.root / "table.md").read_text()
 
 
 def test_start_up_loads_neither_torch_nor_scipy_nor_matplotlib() -> None:

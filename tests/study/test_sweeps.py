@@ -92,14 +92,22 @@ def test_one_broken_run_does_not_stop_the_others(train: Callable[..., Any]) -> N
     table = Path("runs/mixed/table.md").read_text()
     assert sum(row.startswith("|") and "FAILED" in row for row in table.splitlines()) == 2
 
-    Path("broken.py").write_text(
-        BROKEN.replace("raise RuntimeError", "return x if x is not None else ")
-    )
-    again = train(*sweep)
-    assert again.code == 1
-    # The component's code is part of what a run is, so the mended one is another run.
-    statuses = [r["status"] for r in results(Path("runs/mixed")) if r["arm"] == "raising"]
-    assert sorted(statuses) == ["done", "failed"]
+    # The component's code is part of what a run is: what is done would no longer be comparable.
+    Path("broken.py").write_text(BROKEN + "# edited")
+    edited = train(*sweep)
+    assert edited.code == 2
+    assert "arm 'rmsnorm', seed 0, trained otherwise" in edited.err
+    assert "its corpus or its code has changed" in edited.err
+    anew = train(*sweep[:-1], "name=anew")
+    assert "1 done, 2 failed" in anew.out
+
+
+def test_an_arm_configured_otherwise_is_not_mixed_in(train: Callable[..., Any]) -> None:
+    assert train("-m", "ffn=relu,swiglu", "name=mix").code == 0
+    answer = train("-m", "ffn=relu,swiglu", "name=mix", "optimizer.lr=0.1")
+    assert answer.code == 2
+    assert "optimizer.lr: 0.003 there, 0.1 now" in answer.err
+    assert len(results(Path("runs/mix"))) == 2
 
 
 def test_a_users_own_component_is_chosen_from_the_command_line(train: Callable[..., Any]) -> None:

@@ -1,0 +1,1 @@
+"""Speed, as ratios measured side by side: one file a subject, `rounds.py` for how it is timed."""

@@ -1,0 +1,179 @@
+"""One training step of our Transformer beside those of public Llamas of the same shape."""
+
+from __future__ import annotations
+
+import importlib
+import importlib.util
+import math
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import partial
+from typing import Any
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from lm_experiments.model import ModelConfig, build_model
+from lm_experiments.training.devices import MICRO_BATCH_TOKENS
+
+from .rounds import Contestant, Report, measure, timed
+from .step import PlainStep, SummedLoss
+
+OURS = "lm_experiments"
+SHAPE = ModelConfig(
+    d_model=256, n_layers=4, n_heads=8, context_length=256, vocab_size=4096, ffn_width=688
+)
+BATCH_SIZE = 16
+NORM_EPS = 1e-5
+# How far a fresh model's loss may be from ln V: its logits are small, not 0.
+LOSS_TOLERANCE = 0.5
+
+
+class PeersError(ValueError):
+    """The models do not compare: one has another size, or does not compute a loss."""
+
+
+@dataclass(frozen=True)
+class Peer:
+    """A public implementation: the package it comes from, and how its Llama is built.
+
+    ``build`` gets the package and our `ModelConfig`, and returns the model, freshly initialised,
+    and a function from tokens (batch, length) to logits (batch, length, vocabulary).
+    """
+
+    package: str
+    build: Callable[[Any, ModelConfig], tuple[nn.Module, Callable[[Tensor], Tensor]]]
+
+
+def peers(rounds: int) -> Report:
+    """Time one step on the CPU in float32: forward, backward, clipping, fused AdamW.
+
+    Ours works in micro-batches and chunks of the loss, as in every run. The others take the batch
+    whole, as their users do, and once more in our micro-batches.
+
+    Raises:
+        PeersError: where a model has another number of parameters than ours, or no sound loss.
+    """
+    return compare(SHAPE, BATCH_SIZE, rounds, _installed())
+
+
+def compare(shape: ModelConfig, batch_size: int, rounds: int, names: list[str]) -> Report:
+    """Time our step beside those of the peers ``names``, at any shape; see `peers`."""
+    micro = max(1, min(batch_size, MICRO_BATCH_TOKENS["cpu"] // shape.context_length))
+    batch = _random_batch(shape, batch_size)
+    ours = build_model(shape, seed=0)
+    steps = {OURS: PlainStep(ours, ours.loss, micro)}
+    for name in names:
+        for size, label in ((batch_size, "whole batch"), (micro, f"micro-batches of {micro}")):
+            model, loss = _build(PEERS[name], shape)
+            steps[f"{name}, {label}"] = PlainStep(model, loss, size)
+    parameters = _check_sizes(steps)
+    losses = _check_losses(steps, batch, shape.vocab_size)
+    notes = [f"parameters: {parameters:,} in each model; first losses: {losses}", *_missing(names)]
+    title = f"One training step of {batch_size} x {shape.context_length} tokens, float32, eager."
+    timings = measure(_contestants(steps, batch), rounds)
+    return Report(title, timings, rounds, batch_size * shape.context_length, notes)
+
+
+def _contestants(
+    steps: dict[str, PlainStep], batch: tuple[Tensor, Tensor]
+) -> dict[str, Contestant]:
+    return {name: timed(partial(step, *batch)) for name, step in steps.items()}
+
+
+def _build(peer: Peer, shape: ModelConfig) -> tuple[nn.Module, SummedLoss]:
+    torch.manual_seed(0)
+    model, logits = peer.build(importlib.import_module(peer.package), shape)
+
+    def loss(inputs: Tensor, targets: Tensor) -> Tensor:
+        return F.cross_entropy(logits(inputs).flatten(0, 1), targets.flatten(), reduction="sum")
+
+    return model.train(), loss
+
+
+def _litgpt(package: Any, shape: ModelConfig) -> tuple[nn.Module, Callable[[Tensor], Tensor]]:
+    config = package.Config(
+        name="benchmark",
+        block_size=shape.context_length,
+        n_layer=shape.n_layers,
+        n_embd=shape.d_model,
+        n_head=shape.n_heads,
+        vocab_size=shape.vocab_size,
+        padded_vocab_size=shape.vocab_size,
+        norm_class_name="RMSNorm",
+        norm_eps=NORM_EPS,
+        parallel_residual=False,
+        rotary_percentage=1.0,
+        mlp_class_name="LLaMAMLP",
+        intermediate_size=shape.width,
+        bias=False,
+    )
+    model = package.GPT(config)
+    model.apply(model._init_weights)
+    return model, model
+
+
+def _transformers(package: Any, shape: ModelConfig) -> tuple[nn.Module, Callable[[Tensor], Tensor]]:
+    config = package.LlamaConfig(
+        vocab_size=shape.vocab_size,
+        hidden_size=shape.d_model,
+        intermediate_size=shape.width,
+        num_hidden_layers=shape.n_layers,
+        num_attention_heads=shape.n_heads,
+        max_position_embeddings=shape.context_length,
+        rms_norm_eps=NORM_EPS,
+        tie_word_embeddings=False,
+        use_cache=False,
+        attn_implementation="sdpa",
+    )
+    model = package.LlamaForCausalLM(config)
+    return model, lambda tokens: model(input_ids=tokens).logits
+
+
+PEERS = {
+    "litgpt": Peer("litgpt", _litgpt),
+    "transformers": Peer("transformers", _transformers),
+}
+
+
+def _installed() -> list[str]:
+    return [name for name, peer in PEERS.items() if importlib.util.find_spec(peer.package)]
+
+
+def _missing(names: list[str]) -> list[str]:
+    missing = [name for name in PEERS if name not in names]
+    if not missing:
+        return []
+    return [f"not installed: {', '.join(missing)}; type pip install -e '.[peers]'"]
+
+
+def _random_batch(shape: ModelConfig, batch_size: int) -> tuple[Tensor, Tensor]:
+    generator = torch.Generator().manual_seed(0)
+    size = (batch_size, shape.context_length + 1)
+    tokens = torch.randint(shape.vocab_size, size, generator=generator)
+    return tokens[:, :-1].contiguous(), tokens[:, 1:].contiguous()
+
+
+def _check_sizes(steps: dict[str, PlainStep]) -> int:
+    """Return the number of parameters that all models share."""
+    sizes = {name: sum(p.numel() for p in s.model.parameters()) for name, s in steps.items()}
+    for name, size in sizes.items():
+        if size != sizes[OURS]:
+            raise PeersError(f"{name} has {size:,} parameters, not our {sizes[OURS]:,}.")
+    return sizes[OURS]
+
+
+def _check_losses(
+    steps: dict[str, PlainStep], batch: tuple[Tensor, Tensor], vocab_size: int
+) -> str:
+    """Make the first step of each model; return their losses as text."""
+    losses = {name: float(step(*batch)) for name, step in steps.items()}
+    uniform = math.log(vocab_size)
+    for name, loss in losses.items():
+        if not abs(loss - uniform) < LOSS_TOLERANCE:
+            raise PeersError(
+                f"{name} starts at a loss of {loss:.3f}, not near ln V = {uniform:.3f}: "
+                "it is not the model that was meant."
+            )
+    return ", ".join(f"{loss:.3f}" for loss in losses.values()) + f" (ln V = {uniform:.3f})"

@@ -1,0 +1,45 @@
+"""One optimizer step in plain PyTorch: what a training run does, and nothing else."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+
+import torch
+from torch import Tensor, nn
+
+from lm_experiments.training.optimizers import AdamW, Optimizer, clip_gradients
+
+SummedLoss = Callable[[Tensor, Tensor], Tensor]
+"""From inputs and targets (batch, length) to the sum of the losses of all targets, in nats."""
+
+
+@dataclass
+class PlainStep:
+    """Forward, backward, clipping and update of any model, with the optimizer a run would use.
+
+    Attributes:
+        loss: the model's summed loss.
+        micro_batch_size: sequences per forward pass.
+    """
+
+    model: nn.Module
+    loss: SummedLoss
+    micro_batch_size: int
+    optimizer: Optimizer = field(default_factory=AdamW)
+
+    def __post_init__(self) -> None:
+        self._optimizer = self.optimizer.build(self.model)
+
+    def __call__(self, inputs: Tensor, targets: Tensor) -> Tensor:
+        """Make one step; return the mean loss per token before it, a scalar."""
+        total = torch.zeros(())
+        for start in range(0, len(inputs), self.micro_batch_size):
+            part = slice(start, start + self.micro_batch_size)
+            loss = self.loss(inputs[part], targets[part]) / targets.numel()
+            loss.backward()  # type: ignore[no-untyped-call]
+            total += loss.detach()
+        clip_gradients(self.model.parameters(), self.optimizer.clip_norm)
+        self._optimizer.step()
+        self._optimizer.zero_grad()
+        return total

@@ -1,0 +1,384 @@
+"""Train cells of a table again, from what their runs recorded, and compare the losses."""
+
+from __future__ import annotations
+
+import dataclasses
+import hashlib
+import json
+import os
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from statistics import stdev
+from typing import Any
+
+from lm_experiments.model.registry import UnknownComponentError
+from lm_experiments.training.config import RunConfig, load_config
+from lm_experiments.training.devices import find_device
+from lm_experiments.training.logger_config import LoggerConfig
+from lm_experiments.training.result import provenance
+from lm_experiments.training.typed import ConfigError
+
+from .choices import named_files, take_code_paths
+from .isolation import train_isolated
+from .plan import PlannedRun, make_directory, planned, read_result
+
+FORMAT = 1
+BIT_EQUAL, WITHIN_NOISE, DIFFERS, FAILED = "bit-equal", "within noise", "differs", "failed"
+# With fewer seeds their spread says too little, and this share of the loss is allowed instead.
+SEEDS_FOR_SPREAD = 3
+RELATIVE_NOISE = 0.005
+CHANGED = " with uncommitted changes"
+# What has to be the same, by the results of both runs, for the same bits to come out.
+CONDITIONS: Mapping[str, tuple[str, ...]] = {
+    "device": ("device",),
+    "machine": ("machine",),
+    "threads": ("threads",),
+    "precision": ("precision",),
+    "torch": ("versions", "torch"),
+    "commit": ("commit",),
+}
+
+_HEADINGS = ("cell", "recorded", "retrained", "difference", "noise", "verdict")
+
+
+@dataclass(frozen=True)
+class Cell:
+    """A run that a table rests on.
+
+    Attributes:
+        directory: its run directory.
+        val_loss: nats per token, as the table has it.
+        losses: those of all seeds of its arm.
+        result: its ``result.json``.
+    """
+
+    arm: str
+    seed: int
+    directory: Path
+    config_hash: str
+    val_loss: float
+    losses: tuple[float, ...]
+    result: Mapping[str, Any]
+
+    @property
+    def label(self) -> str:
+        """The cell's name for people."""
+        return f"{self.arm} s{self.seed}"
+
+    @property
+    def noise(self) -> float:
+        """The difference, in nats per token, that counts as none."""
+        if len(self.losses) >= SEEDS_FOR_SPREAD:
+            return 2 * stdev(self.losses)
+        return RELATIVE_NOISE * self.val_loss
+
+    @property
+    def noise_rule(self) -> str:
+        """Where `noise` comes from, in words."""
+        if len(self.losses) >= SEEDS_FOR_SPREAD:
+            return f"2 sd of {len(self.losses)} seeds"
+        seeds = "1 seed" if len(self.losses) == 1 else f"{len(self.losses)} seeds"
+        return f"{RELATIVE_NOISE:.1%} of the loss, with {seeds}"
+
+
+@dataclass(frozen=True)
+class Retrained:
+    """A cell and what became of it when it was trained again.
+
+    Attributes:
+        val_loss: nats per token, None where the training failed.
+        changed: the conditions that were not the same, each in words.
+        reason: what stopped it, where something did.
+    """
+
+    cell: Cell
+    val_loss: float | None
+    changed: tuple[str, ...] = ()
+    reason: str | None = None
+
+    @property
+    def difference(self) -> float | None:
+        """Retrained minus recorded, in nats per token."""
+        return None if self.val_loss is None else self.val_loss - self.cell.val_loss
+
+    @property
+    def verdict(self) -> str:
+        """One of bit-equal, within noise, differs, failed."""
+        if self.difference is None:
+            return FAILED
+        if self.difference == 0:
+            return BIT_EQUAL
+        # Not a number is not within anything.
+        return WITHIN_NOISE if abs(self.difference) <= self.cell.noise else DIFFERS
+
+    @property
+    def fine(self) -> bool:
+        """Whether the cell holds."""
+        return self.verdict in (BIT_EQUAL, WITHIN_NOISE)
+
+
+def given_code(words: Sequence[str]) -> list[str]:
+    """Run the files that ``code_paths=[...]`` names, and return them.
+
+    Raises:
+        ConfigError: where a file does not load, or for any other word.
+    """
+    if others := take_code_paths(words):
+        raise ConfigError(
+            f"{others[0]} is not understood; after the table come options, see --help, and "
+            "code_paths=[my_block.py]."
+        )
+    return named_files(words[-1]) if words else []
+
+
+def draw_cells(table: Path, count: int, seed: int) -> list[Cell]:
+    """Return the cells to train again: the baseline's, then other arms' drawn by ``seed``.
+
+    Each arm is drawn at most once, and one of its seeds; the order that is drawn does not depend
+    on which other arms there are. Runs that blew up or failed have no loss to compare.
+
+    Raises:
+        ConfigError: where the table cannot be read, or its runs are not those it was made from.
+    """
+    if count < 1:
+        raise ConfigError(f"--cells {count} must be 1 or more.")
+    content = _read_table(table)
+    try:
+        arms = {arm["arm"]: _usable(arm["main"]["runs"]) for arm in content["arms"]}
+        baseline = content["baseline"]
+        usable = [arm for arm, rows in arms.items() if rows]
+        drawn = sorted(usable, key=lambda arm: (arm != baseline, _key(seed, arm)))
+        cells = [_draw_seed(table.parent, arm, arms[arm], seed) for arm in drawn[:count]]
+    except (KeyError, TypeError, AttributeError) as error:
+        raise _not_a_table(table) from error
+    if not cells:
+        raise ConfigError(
+            f"{table} rests on no run that ended with a loss; there is nothing to do."
+        )
+    return cells
+
+
+def plan_cell(cell: Cell, out: Path, code_paths: Sequence[str]) -> PlannedRun:
+    """Return the cell as a run in the folder ``out``, checked to be what the table was made from.
+
+    Args:
+        cell: the cell.
+        out: the sweep folder of the new run.
+        code_paths: files with the user's own components, loaded already.
+
+    Raises:
+        ValueError: where its corpus, its configuration or its code is another one, or is missing.
+    """
+    config = _configuration(cell, out, code_paths)
+    run = planned(config)
+    if run.data_hash != cell.result["data_hash"]:
+        raise ConfigError(
+            f"The corpus, data.name={config.data.name} data.path={config.data.path}, is not the "
+            f"one {cell.directory} was trained on (data hash {run.data_hash[:8]} now, "
+            f"{cell.result['data_hash'][:8]} then); put the old text back."
+        )
+    if run.config_hash != cell.config_hash:
+        raise ConfigError(
+            f"{cell.directory / 'config.yaml'}, or a file in code_paths, is no longer what the "
+            f"table was made from (config hash {run.config_hash[:8]} now, {cell.config_hash[:8]} "
+            f"then); put it back, or check out {_code(cell.result)}, which the table names."
+        )
+    return run
+
+
+def train_again(cell: Cell, run: PlannedRun) -> Retrained:
+    """Train the planned cell in a process of its own, and compare it with what was recorded."""
+    make_directory(run)
+    code = train_isolated(run.directory, run.identity, run.config.code_paths)
+    result = read_result(run.directory) or {}
+    if code != 0 or result.get("status") != "done":
+        error = result.get("error") or {"type": "the process ended", "message": f"exit code {code}"}
+        return Retrained(cell, None, reason=f"{error['type']}: {error['message']}")
+    return Retrained(cell, float(result["val_loss"]), tuple(_changes(cell.result, result)))
+
+
+def code_warnings(cells: Sequence[Cell]) -> list[str]:
+    """Return a sentence for each code the cells were trained with that is not surely this one."""
+    here = _code(provenance())
+    warnings = []
+    for there in dict.fromkeys(_code(cell.result) for cell in cells):
+        if there != here:
+            warnings.append(f"The table was made with {there}; this is {here}.")
+        elif there.endswith(CHANGED):
+            warnings.append(f"The table was made with {there}, which may not be those of today.")
+    return warnings
+
+
+def default_folder(table: Path) -> Path:
+    """Return the folder for the new runs: beside the table's own, under a name of its own."""
+    folder = table.parent if table.parent.name not in ("", "..") else table.parent.resolve()
+    return folder.with_name(f"{folder.name}-reproduced")
+
+
+def check_fresh(out: Path) -> None:
+    """Refuse a folder that holds something.
+
+    Raises:
+        ConfigError: naming it.
+    """
+    if out.exists() and (not out.is_dir() or any(out.iterdir())):
+        raise ConfigError(f"{out} is there already; remove it, or name another with --out.")
+
+
+def result_lines(found: Sequence[Retrained]) -> list[str]:
+    """Return the comparison as lines with aligned columns, and what explains it under them."""
+    rows = [_HEADINGS, *(_row(item) for item in found)]
+    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
+    lines = [
+        "  ".join(f"{cell:<{width}}" for cell, width in zip(row, widths, strict=True)).rstrip()
+        for row in rows
+    ]
+    lines.append("Final validation losses, in nats per token.")
+    return [*lines, *(line for item in found for line in _explanation(item))]
+
+
+def _row(item: Retrained) -> tuple[str, str, str, str, str, str]:
+    cell, loss, difference = item.cell, item.val_loss, item.difference
+    return (
+        cell.label,
+        f"{cell.val_loss:.6f}",
+        "" if loss is None else f"{loss:.6f}",
+        "" if difference is None else f"{difference:+.2e}" if difference else "0",
+        f"{cell.noise:.4f} ({cell.noise_rule})",
+        item.verdict,
+    )
+
+
+def _explanation(item: Retrained) -> list[str]:
+    label, verdict = item.cell.label, item.verdict
+    if verdict == FAILED:
+        return [f"{label}: {item.reason}"]
+    if verdict == BIT_EQUAL:
+        return []
+    if item.changed:
+        return [f"{label}: bit-equality was not to be expected: {'; '.join(item.changed)}."]
+    same = ", ".join(CONDITIONS)
+    return [f"{label}: bit-equality was to be expected, since {same} are the same."]
+
+
+def _read_table(table: Path) -> dict[str, Any]:
+    if not table.is_file():
+        raise ConfigError(f"There is no table {table}; python scripts/table.py runs/NAME makes it.")
+    try:
+        content = json.loads(table.read_bytes())
+    except ValueError as error:
+        raise _not_a_table(table) from error
+    if not isinstance(content, dict) or content.get("format") != FORMAT:
+        raise _not_a_table(table)
+    return content
+
+
+def _not_a_table(table: Path) -> ConfigError:
+    return ConfigError(
+        f"{table} is not a table of this program; python scripts/table.py {table.parent} makes one."
+    )
+
+
+def _usable(rows: Sequence[Mapping[str, Any]]) -> list[Mapping[str, Any]]:
+    # A loss that is not finite is a word in the table.
+    return [row for row in rows if row["status"] == "done" and isinstance(row["val_loss"], float)]
+
+
+def _key(seed: int, name: str) -> str:
+    return hashlib.sha256(f"{seed}/{name}".encode()).hexdigest()
+
+
+def _draw_seed(folder: Path, arm: str, rows: Sequence[Mapping[str, Any]], seed: int) -> Cell:
+    row = min(rows, key=lambda row: _key(seed, row["directory"]))
+    directory = folder / row["directory"]
+    result = read_result(directory)
+    if result is None:
+        raise ConfigError(f"{directory}, which the table names, has no result any more.")
+    if (result["val_loss"], result["config_hash"]) != (row["val_loss"], row["config_hash"]):
+        raise ConfigError(
+            f"The table has a loss of {row['val_loss']} for {directory}, whose result says "
+            f"{result['val_loss']}; make it again: python scripts/table.py {folder}"
+        )
+    losses = tuple(float(other["val_loss"]) for other in rows)
+    return Cell(
+        arm, row["seed"], directory, row["config_hash"], float(row["val_loss"]), losses, result
+    )
+
+
+def _configuration(cell: Cell, out: Path, code_paths: Sequence[str]) -> RunConfig:
+    recorded = _recorded(cell.directory)
+    if recorded.code_paths and not code_paths:
+        raise _code_is_missing(cell.directory, recorded.code_paths)
+    trainer = dataclasses.replace(
+        recorded.trainer,
+        threads=cell.result.get("threads") or recorded.trainer.threads,
+        precision=cell.result.get("precision") or recorded.trainer.precision,
+    )
+    config = dataclasses.replace(
+        recorded,
+        name=out.name,
+        runs_dir=str(out.parent),
+        cache_dir=os.environ.get("LM_EXPERIMENTS_CACHE", recorded.cache_dir),
+        code_paths=list(code_paths) if recorded.code_paths else [],
+        logger=LoggerConfig(name="none"),
+        trainer=trainer,
+    )
+    return _on_a_device(config, str(cell.result.get("device")))
+
+
+def _on_a_device(config: RunConfig, device: str) -> RunConfig:
+    """Return the configuration on the recorded kind of device, or on what there is."""
+    for accelerator in (device, "auto"):
+        trainer = dataclasses.replace(config.trainer, accelerator=accelerator)
+        there = dataclasses.replace(config, trainer=trainer)
+        try:
+            find_device(there)
+        except ConfigError:
+            continue
+        return there
+    raise AssertionError("auto is always there")
+
+
+def _recorded(directory: Path) -> RunConfig:
+    try:
+        return load_config(directory)
+    except UnknownComponentError as error:
+        import yaml
+
+        values = yaml.safe_load((directory / "config.yaml").read_text(encoding="utf-8"))
+        raise _code_is_missing(directory, values.get("code_paths") or [], error) from None
+
+
+def _code_is_missing(
+    directory: Path, code_paths: Sequence[str], error: Exception | None = None
+) -> ConfigError:
+    files = ",".join(code_paths) or "my_block.py"
+    return ConfigError(
+        f"{directory} was trained with components of your own{f' ({error})' if error else ''}; "
+        f"name their file again, since no code is run from a run directory: code_paths=[{files}]"
+    )
+
+
+def _changes(then: Mapping[str, Any], now: Mapping[str, Any]) -> list[str]:
+    """Return in words what was not the same for two results."""
+    changes = []
+    for name, keys in CONDITIONS.items():
+        old, new = _at(then, keys), _at(now, keys)
+        if old != new:
+            changes.append(f"{name} {old} then, {new} now")
+    if then.get("dirty") or now.get("dirty"):
+        changes.append("the code had uncommitted changes")
+    return changes
+
+
+def _at(values: Any, keys: Sequence[str]) -> Any:
+    for key in keys:
+        values = values.get(key) if isinstance(values, Mapping) else None
+    return values
+
+
+def _code(result: Mapping[str, Any]) -> str:
+    commit = result.get("commit")
+    name = f"commit {commit[:10]}" if commit else "code outside a repository"
+    return name + (CHANGED if result.get("dirty") else "")

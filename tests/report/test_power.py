@@ -1,0 +1,72 @@
+"""The smallest resolvable difference and the seeds needed, against values worked out elsewhere."""
+
+from __future__ import annotations
+
+import math
+
+import pytest
+
+from lm_experiments.report.power import (
+    resolvable_from_baseline,
+    seeds_needed,
+    smallest_resolvable,
+)
+
+
+@pytest.mark.parametrize(("ratio", "seeds"), [(0.3, 3), (0.5, 5), (0.75, 7), (1, 10), (2, 34)])
+def test_seeds_for_four_fifths_power(ratio: float, seeds: int) -> None:
+    assert seeds_needed(ratio) == seeds
+
+
+@pytest.mark.parametrize("n", [2, 3, 5, 8, 40])
+@pytest.mark.parametrize("alpha", [0.05, 0.0125])
+def test_at_the_smallest_resolvable_difference_the_power_is_as_asked(n: int, alpha: float) -> None:
+    from scipy import integrate, stats
+
+    delta = smallest_resolvable(0.2, n, power=0.8, alpha=alpha)
+    assert delta is not None
+    shift, critical = delta / 0.2 * math.sqrt(n), stats.t.ppf(1 - alpha / 2, n - 1)
+
+    def found(u: float) -> float:
+        wide = critical * math.sqrt(stats.chi2.ppf(u, n - 1) / (n - 1))
+        return float(stats.norm.cdf(shift - wide) + stats.norm.cdf(-shift - wide))
+
+    assert integrate.quad(found, 0, 1)[0] == pytest.approx(0.8, abs=1e-6)
+
+
+def test_seeds_and_smallest_difference_agree_with_each_other() -> None:
+    for ratio in (0.05, 0.4, 1.3, 3.0):
+        n = seeds_needed(ratio)
+        at_n, below = smallest_resolvable(ratio, n), smallest_resolvable(ratio, n - 1)
+        assert at_n is not None and at_n <= 1
+        assert below is None or below > 1
+
+
+def test_the_baseline_spread_stands_for_two_independent_arms() -> None:
+    expected = smallest_resolvable(0.1 * math.sqrt(2), 5)
+    assert expected is not None
+    assert resolvable_from_baseline(0.1, 5) == pytest.approx(expected)
+    # About 1.68 sd of the differences at five seeds.
+    assert expected == pytest.approx(0.2379, abs=1e-4)
+
+
+def test_limits() -> None:
+    assert smallest_resolvable(0.1, 1) is None
+    assert smallest_resolvable(0.0, 3) == 0.0
+    assert seeds_needed(0.0) == 2
+    with pytest.raises(ValueError, match="10,000 seeds"):
+        seeds_needed(1000.0)
+
+
+@pytest.mark.parametrize("spread", [-0.1, math.nan, math.inf])
+def test_an_impossible_spread_is_refused(spread: float) -> None:
+    with pytest.raises(ValueError, match="spread"):
+        smallest_resolvable(spread, 3)
+    with pytest.raises(ValueError, match="spread"):
+        seeds_needed(spread)
+
+
+@pytest.mark.parametrize(("power", "alpha"), [(0.05, 0.05), (1.0, 0.05), (0.8, 0.0)])
+def test_an_impossible_power_is_refused(power: float, alpha: float) -> None:
+    with pytest.raises(ValueError, match="0 < alpha < power < 1"):
+        smallest_resolvable(0.1, 3, power, alpha)

@@ -1,0 +1,295 @@
+"""The table of a study: declared contrasts, verdicts, controls, tuning, and what waits for what."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+from synthetic_runs import SweepFactory
+from synthetic_studies import ARMS, GRID, StudyFactory
+
+from lm_experiments.report import ReportError, Table, build_table, collect, write_report
+from lm_experiments.report.columns import columns, p_text
+from lm_experiments.report.notes import NO_VERDICTS, POST_HOC, headline, notes
+from lm_experiments.report.power import resolvable_from_baseline
+from lm_experiments.report.rows import Row
+
+
+def table_of(root: Path, baseline: str | None = None) -> Table:
+    return build_table(collect(root), baseline)
+
+
+def row_of(table: Table, arm: str) -> Row:
+    return next(row for row in table.rows if row.arm == arm)
+
+
+def verdicts(table: Table) -> dict[str, str]:
+    return {item.arm: item.verdict for item in table.comparisons}
+
+
+def cells(table: Table, arm: str) -> dict[str, str]:
+    return {column.title: column.text(row_of(table, arm)) for column in columns(table)}
+
+
+def test_verdicts_of_known_effects(study: StudyFactory) -> None:
+    table = table_of(study.whole())
+    assert verdicts(table) == {
+        "no norm": "worse",
+        "nope": "worse",
+        "silu": "worse",
+        "layernorm": "equivalent",
+    }
+    assert [row.arm for row in table.rows] == ["baseline", "layernorm", "silu", "nope", "no norm"]
+    found = cells(table, "nope")
+    assert (found["vs baseline"], found["95 % interval"]) == ("+0.0793", "[+0.0741, +0.0845]")
+    assert found["p (Holm)"] == "<0.001"
+    text = " ".join(notes(table))
+    assert "over 4 contrasts, adjusted after Holm; equivalent is within 0.01 nats" in text
+    assert "matched on params within 0.01" in text
+    assert "evaluation context 128" in text
+    assert "smallest difference these seeds would find (power 0.8 at .05 / 4)" in text
+
+
+def test_the_smallest_resolvable_difference_is_at_the_first_step_of_holm(
+    study: StudyFactory,
+) -> None:
+    table = table_of(study.whole())
+    spread = row_of(table, "baseline").loss
+    assert spread is not None and spread.sd is not None
+    assert table.resolvable == resolvable_from_baseline(spread.sd, 5, alpha=0.05 / 4)
+
+
+def test_the_family_is_the_declared_contrasts_without_controls(study: StudyFactory) -> None:
+    study.arms["a/a"] = []
+    study.controls = ("a/a",)
+    study.contrasts = [["silu", "baseline"], ["a/a", "baseline"], ["nope", "silu"]]
+    table = table_of(study.whole())
+    assert table.plan.family == 2
+    silu = row_of(table, "silu").difference
+    assert silu is not None and silu.p is not None
+    assert silu.adjusted_p == pytest.approx(silu.p)
+    assert verdicts(table)["a/a"] == "identical"
+    assert cells(table, "nope")["against"] == "silu"
+    assert cells(table, "no norm")["difference"] == "-"
+
+
+def test_a_control_that_differs_says_so(study: StudyFactory) -> None:
+    study.arms["a/a"] = []
+    study.controls = ("a/a",)
+    study.losses["a/a", 3] = 3.3
+    assert verdicts(table_of(study.whole()))["a/a"] == "differs: the study is not reproducible"
+
+
+def test_a_control_on_the_baselines_own_runs_shows_nothing(study: StudyFactory) -> None:
+    study.arms["a/a"] = []
+    study.controls = ("a/a",)
+    root = study.whole()
+    plan = json.loads((root / "sweep.json").read_text())
+    base = {e["seed"]: e["directory"] for e in plan["runs"] if e["arm"] == "baseline"}
+    for entry in plan["runs"]:
+        if entry["arm"] == "a/a":
+            entry["directory"] = base[entry["seed"]]
+    (root / "sweep.json").write_text(json.dumps(plan))
+    table = table_of(root)
+    assert verdicts(table)["a/a"] == "same runs"
+    assert any("'a/a' and 'baseline' have the same configuration" in line for line in notes(table))
+
+
+def test_further_contrasts_of_an_arm_are_told_below(study: StudyFactory) -> None:
+    study.contrasts = [["nope", "baseline"], ["nope", "silu"]]
+    lines = notes(table_of(study.whole()))
+    assert any(line.startswith("nope against silu: +0.06") and "worse" in line for line in lines)
+
+
+def test_a_failing_arm_is_last_and_gets_no_other_verdict(study: StudyFactory) -> None:
+    study.broken["layernorm", 2] = {"outcome": "diverged", "val_loss": 9.0, "outcome_step": 340}
+    table = table_of(study.whole())
+    assert table.rows[-1].arm == "layernorm"
+    assert verdicts(table)["layernorm"] == "fails 1 of 5"
+    found = cells(table, "layernorm")
+    assert (found["n"], found["p (Holm)"]) == ("4 of 5", "-")
+    assert found["vs baseline"].startswith("+0.00")
+    assert "layernorm diverged: seed 2 at step 340." in notes(table)
+
+
+def test_an_arm_without_any_loss_keeps_its_row_and_its_place_in_the_family(
+    study: StudyFactory,
+) -> None:
+    nan = {"outcome": "non-finite", "val_loss": "nan"}
+    study.broken |= {("no norm", seed): nan for seed in study.seeds}
+    table = table_of(study.whole())
+    assert verdicts(table)["no norm"] == "fails 5 of 5"
+    silu = row_of(table, "silu").difference
+    assert silu is not None and silu.p is not None
+    assert table.plan.family == 4
+    assert silu.adjusted_p == pytest.approx(3 * silu.p)
+
+
+def test_a_failing_baseline_is_warned_about(study: StudyFactory) -> None:
+    study.broken["baseline", 0] = {"outcome": "diverged", "val_loss": 9.0}
+    lines = notes(table_of(study.whole()))
+    assert any("the reference 'baseline' fails 1 of 5" in line for line in lines)
+
+
+@pytest.mark.parametrize("count", [1, 2])
+def test_below_three_seeds_there_is_no_verdict(study: StudyFactory, count: int) -> None:
+    study.seeds = tuple(range(count))
+    table = table_of(study.whole())
+    assert set(verdicts(table).values()) == {f"exploratory, n = {count}"}
+    assert "p (Holm)" not in cells(table, "silu")
+
+
+def test_sign_flip_p_from_six_seeds(study: StudyFactory) -> None:
+    study.seeds = tuple(range(6))
+    assert cells(table_of(study.whole()), "nope")["p (sign flip)"] == "0.031"
+
+
+def test_an_unfinished_study_is_drawn_without_verdicts_or_p_values(study: StudyFactory) -> None:
+    study.report()
+    study.add("silu", 5, "report", exists=False)
+    table = table_of(study.plan())
+    assert headline(table).startswith("UNFINISHED: 25 of 26 runs finished")
+    assert set(verdicts(table).values()) == {"unfinished"}
+    assert all(c.contrast and c.contrast.p is None for c in table.comparisons)
+    assert NO_VERDICTS in notes(table)
+    assert cells(table, "nope")["vs baseline"] == "+0.0793"
+
+
+def test_runs_a_study_declares_and_has_not_planned_are_waited_for(study: StudyFactory) -> None:
+    study.report()
+    study.seeds = (*study.seeds, 5)
+    table = table_of(study.plan())
+    assert headline(table).startswith("UNFINISHED: 25 of 30 runs finished")
+    assert set(verdicts(table).values()) == {"unfinished"}
+
+
+def test_tuning_gives_two_losses_and_judges_arms_at_their_own_best(study: StudyFactory) -> None:
+    study.tuned = True
+    table = table_of(study.whole())
+    found = cells(table, "nope")
+    assert found["best lr"] == "0.01^"
+    assert float(found["val loss at own best"]) < float(found["val loss at lr 0.003"])
+    assert (found["vs baseline"], found["difference at lr 0.003"]) == ("+0.0793", "+0.1663")
+    assert cells(table, "silu")["best lr"] == "0.003"
+    assert all(len(row.runs) == 5 and row.runs[0].role == "tuned" for row in table.rows)
+    text = " ".join(notes(table))
+    assert "0.001, 0.003, 0.01 with seed 100: 3 trials for each arm of 4,096,000 tokens" in text
+    assert "at the edge of the grid; beyond it the arm may do better: nope, no norm." in text
+
+
+def test_trials_never_enter_the_table(study: StudyFactory) -> None:
+    study.tuned = True
+    sweep = collect(study.whole())
+    assert {run.role for run in sweep.runs} == {"report", "tuned"}
+    assert len(sweep.trials) == len(ARMS) * len(GRID)
+    assert {run.seed for row in build_table(sweep).rows for run in row.known} == {0, 1, 2, 3, 4}
+
+
+def test_until_tuning_has_ended_arms_are_ranked_where_they_are_known(study: StudyFactory) -> None:
+    study.tuned = True
+    study.report()
+    study.tune()
+    study.chosen = {}
+    table = table_of(study.plan())
+    assert headline(table).startswith("UNFINISHED: 25 of 50 runs finished")
+    assert table.rows[0].arm == "baseline"
+    assert cells(table, "nope")["val loss at own best"] == "-"
+    assert "Tuning of optimizer.lr is UNFINISHED: 15 of 15 trials so far." in notes(table)
+
+
+def test_an_arm_whose_trials_all_failed_counts_as_failing(study: StudyFactory) -> None:
+    study.tuned = True
+    study.broken["nope", 100] = {"outcome": "diverged", "val_loss": 9.0}
+    study.report()
+    study.tune()
+    del study.chosen["nope"]
+    study.tuned_runs()
+    table = table_of(study.plan())
+    assert verdicts(table)["nope"] == "fails 5 of 5"
+    assert table.rows[-1].arm == "nope"
+    assert table.rows[-1].outcome == "every tuning trial failed"
+
+
+def test_unequal_tuning_budgets_are_warned_about(study: StudyFactory) -> None:
+    study.tuned = True
+    study.whole()
+    study.add("nope", 100, "tune", 3e-2)
+    lines = notes(table_of(study.plan()))
+    assert any("did not get the same number of tuning trials" in line for line in lines)
+
+
+def test_an_untuned_control_is_compared_at_the_common_setting(study: StudyFactory) -> None:
+    study.tuned = True
+    study.arms["a/a"] = []
+    study.controls = ("a/a",)
+    table = table_of(study.whole())
+    assert verdicts(table)["a/a"] == "identical"
+    assert cells(table, "a/a")["val loss at own best"] == "-"
+
+
+def test_another_baseline_makes_the_contrasts_exploratory(study: StudyFactory) -> None:
+    table = table_of(study.whole(), "silu")
+    assert {item.reference for item in table.comparisons} == {"silu"}
+    assert POST_HOC in notes(table)
+    assert POST_HOC not in notes(table_of(study.root))
+
+
+def test_an_undeclared_sweep_gets_the_same_statistics(sweep: SweepFactory) -> None:
+    sweep.done("base", {0: 3.10, 1: 3.20, 2: 3.30})
+    sweep.done("new", {0: 3.00, 1: 3.11, 2: 3.20})
+    table = table_of(sweep.plan())
+    assert verdicts(table) == {"new": "better"}
+    assert table.plan.margin is None
+
+
+@pytest.mark.parametrize(
+    ("change", "told"),
+    [
+        ({"baseline": "x"}, "'x'"),
+        ({"contrasts": [["a", "b"]]}, "'a'"),
+        ({"arms": None}, "sweep.json"),
+        ({"tune": {"key": "optimizer.lr"}}, "grid"),
+    ],
+)
+def test_a_damaged_study_block_is_named(
+    study: StudyFactory, change: dict[str, object], told: str
+) -> None:
+    root = study.whole()
+    plan = json.loads((root / "sweep.json").read_text())
+    plan["study"] |= change
+    (root / "sweep.json").write_text(json.dumps(plan))
+    with pytest.raises(ReportError, match=told):
+        collect(root)
+
+
+def test_an_unknown_role_or_primary_is_named(study: StudyFactory) -> None:
+    study.add("baseline", 0, "rehearsal")
+    with pytest.raises(ReportError, match="'rehearsal'"):
+        collect(study.plan())
+    study.entries.clear()
+    root = study.whole()
+    plan = json.loads((root / "sweep.json").read_text())
+    plan["study"]["primary"] = "accuracy"
+    (root / "sweep.json").write_text(json.dumps(plan))
+    with pytest.raises(ReportError, match="'accuracy'"):
+        table_of(root)
+
+
+def test_a_study_written_twice_gives_the_same_bytes(study: StudyFactory) -> None:
+    study.tuned = study.curves = True
+    study.seeds = (0, 1, 2)
+    root = study.whole()
+    first = {path: path.read_bytes() for path in write_report(root).files}
+    assert {path.suffix for path in first} == {".md", ".csv", ".json", ".tex", ".png"}
+    assert {path: path.read_bytes() for path in write_report(root).files} == first
+    runs = (root / "table.md").read_text().partition("Runs:")[2]
+    assert "nope-lr0.01-s0-" in runs
+
+
+@pytest.mark.parametrize(
+    ("value", "text"),
+    [(None, "-"), (0.0004, "<0.001"), (0.0123, "0.012"), (0.04996, "0.0500"), (0.0502, "0.0502")],
+)
+def test_p_values_do_not_blur_the_level(value: float | None, text: str) -> None:
+    assert p_text(value) == text

@@ -1,0 +1,209 @@
+"""``scripts/status.py``: plain lines in a pipe, a table in a terminal, a watch that ends."""
+
+from __future__ import annotations
+
+import importlib.util
+import io
+import json
+import subprocess
+import sys
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+import pytest
+from filelock import FileLock
+from rich.console import Console
+
+from lm_experiments.study import status_view
+from lm_experiments.study.status import RunStatus, sweep_status
+
+ROOT = Path(__file__).resolve().parents[2]
+Main = Callable[[Sequence[str]], int]
+
+
+@pytest.fixture(scope="module")
+def script() -> ModuleType:
+    """The module of ``scripts/status.py``."""
+    spec = importlib.util.spec_from_file_location("status_script", ROOT / "scripts/status.py")
+    assert spec is not None and spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+@pytest.fixture
+def grid(tmp_path: Path) -> Path:
+    """A sweep of which one run is done, one failed, one interrupted, and many wait."""
+    folder = tmp_path / "runs" / "grid"
+    names = ["good-s0", "bad-s0", "cut-s0", *(f"next-s{i}" for i in range(9))]
+    for name in names[:3]:
+        (folder / name).mkdir(parents=True)
+        (folder / name / "config.yaml").write_text("trainer:\n  max_steps: 2000\n")
+    result = {"outcome": "ok", "steps": 2000, "val_loss": 3.25, "seconds": 120.0}
+    write(folder / "good-s0" / "result.json", {"status": "done", **result})
+    error = {"type": "RuntimeError", "message": "this [norm] is broken", "traceback": "train.log"}
+    write(folder / "bad-s0" / "result.json", {"status": "failed", "error": error})
+    row = {"step": 1000, "train/loss": 4.5, "train/tokens_per_second": 1234.5, "tokens": 16000}
+    write(folder / "cut-s0" / "metrics.jsonl", row)
+    rows = [{"arm": name.split("-")[0], "seed": int(name[-1]), "directory": name} for name in names]
+    write(folder / "sweep.json", {"command": "python scripts/train.py -m a=[1]", "runs": rows})
+    return folder
+
+
+def write(path: Path, value: Any) -> None:
+    path.write_text(json.dumps(value))
+
+
+def finish(folder: Path) -> None:
+    """Let every run of the sweep be done."""
+    for entry in json.loads((folder / "sweep.json").read_text())["runs"]:
+        (folder / entry["directory"]).mkdir(exist_ok=True)
+        result = {"status": "done", "outcome": "ok", "steps": 2000, "val_loss": 3.0}
+        write(folder / entry["directory"] / "result.json", result)
+
+
+def test_in_a_pipe_each_run_is_a_line_and_the_sum_follows(grid: Path) -> None:
+    done = subprocess.run(
+        [sys.executable, str(ROOT / "scripts/status.py"), str(grid)],
+        capture_output=True,
+        text=True,
+        check=True,
+        env={"COLUMNS": "20", "PATH": ""},
+        cwd=ROOT,
+    )
+    lines = done.stdout.splitlines()
+    assert lines[0].split() == [
+        *("done", "good", "s0", "step", "2,000", "of", "2,000"),
+        *("val", "3.2500", "in", "2", "min"),
+    ]
+    assert lines[2].split() == [
+        *("interrupted", "cut", "s0", "step", "1,000", "of", "2,000"),
+        *("train", "4.5000", "1,234", "tokens/s", "about", "13", "s", "left"),
+    ]
+    assert lines[3].split() == ["waiting", "next", "s0"]
+    # Half of the interrupted run, and nine that wait, at the times measured.
+    assert lines[12].startswith("grid: 1 of 12 done, 1 failed, 10 left; about ")
+    log = grid / "bad-s0" / "train.log"
+    reason = f"bad s0 failed: RuntimeError: this [norm] is broken (traceback in {log})"
+    assert lines[13] == reason
+    assert lines[-1].strip() == "python scripts/train.py -m a=[1]"
+
+
+@pytest.mark.parametrize(
+    ("known", "words"),
+    [
+        ({"state": "done", "outcome": "ok", "val_loss": 3.25}, "val 3.2500"),
+        ({"state": "done", "outcome": "degraded", "val_loss": 3.25}, "val 3.2500 degraded"),
+        ({"state": "done", "outcome": "failed-at-init"}, "failed-at-init"),
+        ({"state": "running", "train_loss": 4.5}, "train 4.5000"),
+        ({"state": "running", "train_loss": 4.5, "val_loss": 4.25}, "val 4.2500"),
+        ({}, ""),
+    ],
+)
+def test_the_loss_is_shown_with_an_outcome_that_is_not_ok(known: Any, words: str) -> None:
+    assert status_view._loss(RunStatus(Path("a-s0"), "a", 0, **known)) == words
+
+
+def test_while_a_run_is_going_on_no_second_command_is_proposed(
+    grid: Path, script: ModuleType, capsys: pytest.CaptureFixture[str]
+) -> None:
+    with FileLock(grid / "cut-s0" / ".lock"):
+        assert script.main([str(grid)]) == 0
+    out = capsys.readouterr().out
+    assert "running" in out
+    assert "To continue" not in out
+    finish(grid)
+    assert script.main([str(grid)]) == 0
+    out = capsys.readouterr().out
+    assert "grid: 12 of 12 done." in out
+    assert "To continue" not in out
+
+
+def test_in_a_terminal_it_is_a_table_and_brackets_stay(grid: Path) -> None:
+    plan = json.loads((grid / "sweep.json").read_text())
+    plan["runs"][0]["arm"] = "norm=[rms,rms]"
+    write(grid / "sweep.json", plan)
+    console = Console(file=io.StringIO(), force_terminal=True, width=120, color_system=None)
+    status_view.show(sweep_status(grid), console)
+    assert isinstance(console.file, io.StringIO)
+    text = console.file.getvalue()
+    assert text.split()[:3] == ["state", "run", "step"]
+    assert "norm=[rms,rms] s0" in text
+    assert "this [norm] is broken" in text
+    assert "python scripts/train.py -m a=[1]" in text
+
+
+def test_watching_ends_when_nothing_is_left(
+    grid: Path,
+    script: ModuleType,
+    capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    waits: list[float] = []
+
+    def wait(seconds: float) -> None:
+        waits.append(seconds)
+        if len(waits) == 2:
+            finish(grid)
+
+    monkeypatch.setattr(status_view.time, "sleep", wait)
+    assert script.main([str(grid), "--watch", "0.5"]) == 0
+    lines = capsys.readouterr().out.splitlines()
+    assert waits == [0.5, 0.5]
+    assert len(lines) == 3
+    assert lines[0].startswith("grid: 1 of 12 done")
+    assert lines[2] == "grid: 12 of 12 done"
+
+
+def test_a_watched_screen_is_renewed_and_keeps_to_the_terminals_height(
+    grid: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(status_view.time, "sleep", lambda seconds: finish(grid))
+    console = Console(file=io.StringIO(), force_terminal=True, width=100, height=12)
+    first = status_view._screen(sweep_status(grid), console)
+    probe = Console(width=100, color_system=None)
+    with probe.capture() as capture:
+        probe.print(first)
+    lines = capture.get().splitlines()
+    assert len(lines) <= 12
+    # What needs attention comes first; what is done can wait.
+    assert lines[1].startswith("failed")
+    assert any("... and 7 more" in line for line in lines)
+    assert any("1 of 12 done" in line for line in lines)
+    status_view.watch(grid, 1.0, console)
+    assert isinstance(console.file, io.StringIO)
+    assert "12 of 12 done" in console.file.getvalue()
+
+
+def test_ctrl_c_is_a_usual_end_of_watching(
+    grid: Path, script: ModuleType, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def interrupt(seconds: float) -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(status_view.time, "sleep", interrupt)
+    assert script.main([str(grid), "--watch", "1"]) == 0
+
+
+@pytest.mark.parametrize(
+    ("arguments", "sentence"),
+    [
+        (["{}x"], "did you mean"),
+        (["{}/good-s0"], "is a single run"),
+        (["{}", "--watch", "0"], "--watch 0 must be a number of seconds above 0"),
+        (["{}", "--watch", "nan"], "--watch nan must be"),
+    ],
+)
+def test_what_cannot_be_shown_is_refused_in_one_sentence(
+    grid: Path,
+    script: ModuleType,
+    capsys: pytest.CaptureFixture[str],
+    arguments: Sequence[str],
+    sentence: str,
+) -> None:
+    assert script.main([word.format(grid) for word in arguments]) == 2
+    error = capsys.readouterr().err
+    assert sentence in error
+    assert len(error.strip().splitlines()) == 1

@@ -1,0 +1,93 @@
+"""What is seen of an arm before it trains."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from lm_experiments.study.checks import look_at_start, warnings
+from lm_experiments.study.plan import checked, planned
+from lm_experiments.training.config import RunConfig
+
+DEEP = ("model.n_layers=10", "model.d_model=64", "model.d_ff=256")
+
+
+def values(text_file: Path, cache_dir: Path, **model: Any) -> dict[str, Any]:
+    return {
+        "model": {"d_model": 32, "n_layers": 2, "n_heads": 2, "context_length": 16, **model},
+        "data": {"name": "text", "path": str(text_file)},
+        "tokenizer": {"name": "bytes"},
+        "optimizer": {"name": "adamw"},
+        "schedule": {"name": "cosine"},
+        "trainer": {"max_steps": 10},
+        "logger": {"name": "none"},
+        "cache_dir": str(cache_dir),
+        "code_paths": [],
+        "arm": "a",
+        "name": "n",
+    }
+
+
+def config(text_file: Path, cache_dir: Path, **model: Any) -> RunConfig:
+    return checked(values(text_file, cache_dir, **model))
+
+
+def test_a_sane_start_is_near_what_its_initialisation_gives(
+    text_file: Path, cache_dir: Path
+) -> None:
+    start = look_at_start("a", planned(config(text_file, cache_dir)))
+    assert not start.fails
+    assert start.expected is not None
+    assert start.loss == pytest.approx(start.expected, abs=0.3)
+    assert set(start.gradients) == {"block 0", "block 1", "other"}
+    assert all(norm > 0 for norm in start.gradients.values())
+
+
+def test_gated_layers_without_norms_fail_at_the_start(text_file: Path, cache_dir: Path) -> None:
+    run = planned(
+        config(text_file, cache_dir, norm={"name": "none"}, n_layers=10, d_model=64, d_ff=256)
+    )
+    assert look_at_start("a", run).fails
+    ungated = {"name": "none"}
+    shallow = planned(config(text_file, cache_dir, norm=ungated, ffn={"name": "silu"}))
+    assert not look_at_start("a", shallow).fails
+
+
+WARNED = {
+    "no norm": ({"norm": {"name": "none"}, "n_layers": 6}, "without norms"),
+    "tied": ({"tie_embeddings": True}, "tied head"),
+    "sinusoidal": ({"position": {"name": "sinusoidal"}}, "sinusoidal"),
+}
+
+
+@pytest.mark.parametrize("case", WARNED)
+def test_known_pitfalls_are_named(case: str, text_file: Path, cache_dir: Path) -> None:
+    model, words = WARNED[case]
+    [warning] = warnings(config(text_file, cache_dir, **model))
+    assert words in warning
+    assert warnings(config(text_file, cache_dir)) == []
+
+
+def test_post_norm_without_warm_up_is_named(text_file: Path, cache_dir: Path) -> None:
+    cold = values(text_file, cache_dir, placement={"name": "post"})
+    assert warnings(checked(cold)) == []
+    cold["schedule"] = {"name": "cosine", "warmup_steps": 0}
+    [warning] = warnings(checked(cold))
+    assert "post-norm without warm-up" in warning
+
+
+def test_a_run_that_fails_at_init_burns_no_budget(train: Callable[..., Any]) -> None:
+    answer = train("-m", "norm=none,rmsnorm", *DEEP, "trainer.max_steps=4", "name=deep")
+    assert answer.code == 0, answer.err
+    found = {}
+    for path in Path("runs/deep").glob("*/result.json"):
+        result = json.loads(path.read_text())
+        found[result["arm"]] = result
+    assert found["none"]["outcome"] == "failed-at-init"
+    assert found["none"]["outcome_step"] == found["none"]["steps"] == 1
+    assert found["rmsnorm"]["outcome"] == "ok"
+    assert "failed-at-init" in answer.out

@@ -1,0 +1,285 @@
+"""Cells of a table trained again: which are drawn, what is refused, and what is concluded."""
+
+from __future__ import annotations
+
+import dataclasses
+import importlib.util
+import json
+import math
+import shutil
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from lm_experiments.study import plan, reproduce
+from lm_experiments.study.reproduce import Cell, Retrained, draw_cells, result_lines
+from lm_experiments.training import devices
+from lm_experiments.training.typed import ConfigError
+
+ROOT = Path(__file__).resolve().parents[2]
+Main = Callable[[Sequence[str]], int]
+
+MY_NORM = '''
+from lm_experiments.model import register
+from lm_experiments.model.norms import RMSNorm, NormOptions
+
+@register("norm", "trained_again", NormOptions)
+class TrainedAgain(RMSNorm):
+    """RMSNorm, by another name."""
+'''
+
+
+@pytest.fixture(scope="module")
+def main() -> Main:
+    """The command of ``scripts/reproduce.py``."""
+    spec = importlib.util.spec_from_file_location("reproduce", ROOT / "scripts/reproduce.py")
+    assert spec is not None and spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    found: Main = module.main
+    return found
+
+
+def row(folder: Path, arm: str, seed: int, loss: Any, status: str = "done") -> dict[str, Any]:
+    """Return a run as the table has it, with its ``result.json`` in place."""
+    found = {
+        "directory": f"{arm}-s{seed}",
+        "seed": seed,
+        "status": status,
+        "val_loss": loss,
+        "config_hash": f"{arm}{seed}",
+    }
+    run_dir = folder / f"{arm}-s{seed}"
+    run_dir.mkdir(parents=True, exist_ok=True)
+    (run_dir / "result.json").write_text(json.dumps(found))
+    return found
+
+
+def table(folder: Path, arms: Sequence[str], seeds: int = 3, baseline: str = "base") -> Path:
+    """Write a table of the arms, whose losses are 3.0, 3.1, 3.2 by seed."""
+    rows = {arm: [row(folder, arm, seed, 3 + seed / 10) for seed in range(seeds)] for arm in arms}
+    return write_table(folder, rows, baseline)
+
+
+def write_table(folder: Path, rows: dict[str, list[dict[str, Any]]], baseline: str) -> Path:
+    arms = [{"arm": arm, "main": {"runs": runs}} for arm, runs in rows.items()]
+    path = folder / "table.json"
+    path.write_text(json.dumps({"format": 1, "baseline": baseline, "arms": arms}))
+    return path
+
+
+def cell(*losses: float, **result: Any) -> Cell:
+    return Cell("arm", 0, Path("arm-s0"), "hash", losses[0], losses, result)
+
+
+def test_the_baseline_is_drawn_with_distinct_other_arms_as_the_seed_says(tmp_path: Path) -> None:
+    path = table(tmp_path, ["a", "b", "base", "c", "d", "e"])
+    draws = [[c.label for c in draw_cells(path, 3, seed)] for seed in range(20)]
+    assert draws[0] == [c.label for c in draw_cells(path, 3, 0)]
+    for labels in draws:
+        assert labels[0].startswith("base")
+        assert len({label.split()[0] for label in labels}) == 3
+    drawn = {label for labels in draws for label in labels}
+    assert {label.split()[0] for label in drawn} == {"a", "b", "base", "c", "d", "e"}
+    assert {label.split()[1] for label in drawn} == {"s0", "s1", "s2"}
+    assert len({tuple(labels) for labels in draws}) > 10
+
+
+def test_an_arm_more_does_not_change_what_is_drawn_of_the_others(tmp_path: Path) -> None:
+    few = [c.label for c in draw_cells(table(tmp_path, ["base", "a", "b"]), 9, 4)]
+    more = [c.label for c in draw_cells(table(tmp_path, ["new", "base", "a", "b"]), 9, 4)]
+    assert len(few) == 3
+    assert [label for label in more if not label.startswith("new")] == few
+
+
+def test_runs_without_a_loss_are_not_drawn(tmp_path: Path) -> None:
+    rows = {
+        "base": [row(tmp_path, "base", 0, None, "failed"), row(tmp_path, "base", 1, 3.5)],
+        "blown": [row(tmp_path, "blown", 0, "nan")],
+    }
+    [only] = draw_cells(write_table(tmp_path, rows, "base"), 5, 0)
+    assert (only.label, only.losses) == ("base s1", (3.5,))
+    del rows["base"]
+    with pytest.raises(ConfigError, match="no run that ended with a loss"):
+        draw_cells(write_table(tmp_path, rows, "base"), 5, 0)
+
+
+def test_tables_that_cannot_be_used_are_refused_in_one_sentence(tmp_path: Path) -> None:
+    path = table(tmp_path, ["base"], seeds=1)
+    with pytest.raises(ConfigError, match="--cells 0 must be 1 or more"):
+        draw_cells(path, 0, 0)
+    with pytest.raises(ConfigError, match="There is no table"):
+        draw_cells(tmp_path / "tabel.json", 1, 0)
+    row(tmp_path, "base", 0, 2.5)
+    with pytest.raises(ConfigError, match=r"a loss of 3\.0 for .* says 2\.5; make it again"):
+        draw_cells(path, 1, 0)
+    shutil.rmtree(tmp_path / "base-s0")
+    with pytest.raises(ConfigError, match="has no result any more"):
+        draw_cells(path, 1, 0)
+    for text in ("{", "[]", '{"format": 2}', '{"format": 1, "arms": [{}]}'):
+        path.write_text(text)
+        with pytest.raises(ConfigError, match="is not a table of this program"):
+            draw_cells(path, 1, 0)
+
+
+@pytest.mark.parametrize(
+    ("losses", "loss", "verdict", "rule"),
+    [
+        # The standard deviation of these three is 0.1.
+        ((3.0, 3.1, 2.9), 3.0, "bit-equal", "2 sd of 3 seeds"),
+        ((3.0, 3.1, 2.9), 3.19, "within noise", "2 sd of 3 seeds"),
+        ((3.0, 3.1, 2.9), 2.79, "differs", "2 sd of 3 seeds"),
+        ((3.0, 9.0), 3.014, "within noise", "0.5% of the loss, with 2 seeds"),
+        ((3.0,), 3.016, "differs", "0.5% of the loss, with 1 seed"),
+        ((3.0,), math.nan, "differs", "0.5% of the loss, with 1 seed"),
+        ((3.0,), None, "failed", "0.5% of the loss, with 1 seed"),
+    ],
+)
+def test_a_loss_is_held_against_the_noise_of_its_arm(
+    losses: tuple[float, ...], loss: float | None, verdict: str, rule: str
+) -> None:
+    found = Retrained(cell(*losses), loss)
+    assert (found.verdict, found.cell.noise_rule) == (verdict, rule)
+    assert found.fine == (verdict in ("bit-equal", "within noise"))
+
+
+def test_the_lines_say_whether_equal_bits_were_to_be_expected() -> None:
+    then = {"device": "cpu", "threads": 2, "versions": {"torch": "2.13.0"}, "commit": "abc"}
+    now = {**then, "threads": 4, "versions": {"torch": "2.14.0"}, "dirty": True}
+    changes = reproduce._changes(then, now)
+    assert changes == [
+        "threads 2 then, 4 now",
+        "torch 2.13.0 then, 2.14.0 now",
+        "the code had uncommitted changes",
+    ]
+    assert reproduce._changes(then, dict(then)) == []
+    elsewhere = "\n".join(result_lines([Retrained(cell(3.0), 3.001, tuple(changes))]))
+    assert "+1.00e-03" in elsewhere
+    assert "was not to be expected: threads 2 then, 4 now; torch" in elsewhere
+    here = "\n".join(result_lines([Retrained(cell(3.0), 3.001)]))
+    assert "bit-equality was to be expected" in here
+    failed = "\n".join(result_lines([Retrained(cell(3.0), None, reason="OSError: full")]))
+    assert "arm s0: OSError: full" in failed
+
+
+def test_another_commit_and_uncommitted_changes_are_warned_of(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(reproduce, "provenance", lambda: {"commit": "b" * 40, "dirty": False})
+    same, other = cell(3.0, commit="b" * 40, dirty=False), cell(3.0, commit="a" * 40, dirty=False)
+    assert reproduce.code_warnings([same]) == []
+    assert reproduce.code_warnings([other, same, other]) == [
+        "The table was made with commit aaaaaaaaaa; this is commit bbbbbbbbbb."
+    ]
+    monkeypatch.setattr(reproduce, "provenance", lambda: {"commit": "b" * 40, "dirty": True})
+    dirty = cell(3.0, commit="b" * 40, dirty=True)
+    assert "with uncommitted changes" in reproduce.code_warnings([dirty])[0]
+
+
+def test_the_new_folder_lies_beside_the_old_one(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    assert reproduce.default_folder(Path("runs/grid/table.json")) == Path("runs/grid-reproduced")
+    monkeypatch.chdir(tmp_path)
+    new = tmp_path.with_name(f"{tmp_path.name}-reproduced")
+    assert reproduce.default_folder(Path("table.json")) == new
+    reproduce.check_fresh(tmp_path)
+    (tmp_path / "file").touch()
+    with pytest.raises(ConfigError, match="is there already; remove it, or name another"):
+        reproduce.check_fresh(tmp_path)
+
+
+def change_loss(folder: Path, by: float) -> None:
+    """Let a finished sweep have recorded another loss, in its results and in its table."""
+    for path in folder.glob("*/result.json"):
+        result = json.loads(path.read_text())
+        path.write_text(json.dumps({**result, "val_loss": result["val_loss"] + by}))
+    content = json.loads((folder / "table.json").read_text())
+    for arm in content["arms"]:
+        for run in arm["main"]["runs"]:
+            run["val_loss"] += by
+    (folder / "table.json").write_text(json.dumps(content))
+
+
+def test_a_real_table_is_reproduced_to_the_last_bit(
+    train: Callable[..., Any], main: Main, text_file: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    text = text_file.read_text()
+    own_text = Path("own.txt")
+    own_text.write_text(text)
+    Path("again.py").write_text(MY_NORM)
+    sweep = ("-m", "norm=rmsnorm,trained_again", "name=grid", f"data.path={own_text.resolve()}")
+    answer = train(*sweep, "code_paths=[again.py]")
+    assert answer.code == 0, answer.err
+    folder, code = Path("runs/grid"), "code_paths=[again.py]"
+    command = [str(folder / "table.json"), code]
+    before = {path: path.stat().st_mtime_ns for path in folder.rglob("*")}
+
+    assert main(command) == 0
+    out = capfd.readouterr().out
+    assert out.count("bit-equal") == 2
+    assert before == {path: path.stat().st_mtime_ns for path in folder.rglob("*")}
+    new = sorted(path.parent.name for path in Path("runs/grid-reproduced").glob("*/result.json"))
+    assert new == sorted(path.parent.name for path in folder.glob("*/result.json"))
+
+    assert main(command) == 2
+    assert "runs/grid-reproduced is there already" in capfd.readouterr().err
+
+    one = [*command, "--cells", "1", "--out"]
+    change_loss(folder, 1e-6)
+    assert main([*one, "runs/near"]) == 0
+    assert "within noise" in capfd.readouterr().out
+    change_loss(folder, 1.0)
+    assert main([*one, "runs/far"]) == 1
+    assert "differs" in capfd.readouterr().out
+
+    def refusal(*arguments: str) -> str:
+        assert main([command[0], *arguments, "--out", "runs/refused"]) == 2
+        error = capfd.readouterr().err
+        assert len(error.strip().splitlines()) == 1
+        return error
+
+    assert "name their file again" in refusal()
+    assert "else.py is not understood" in refusal(code, "else.py")
+    Path("again.py").write_text(MY_NORM + "\n")
+    assert "no longer what the table was made from" in refusal(code)
+    own_text.write_text(text + "more\n" * 9)
+    # A process reads a corpus once; the command is a new process each time.
+    plan._prepared.cache_clear()
+    assert "put the old text back" in refusal(code)
+    assert not Path("runs/refused").exists()
+
+
+def test_a_cell_is_trained_as_recorded_but_for_its_place_and_its_watchers(
+    train: Callable[..., Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    assert train("name=one").code == 0
+    [run_dir] = (path.parent for path in Path("runs/one").glob("*/result.json"))
+    text = (run_dir / "config.yaml").read_text()
+    (run_dir / "config.yaml").write_text(
+        text.replace("logger:\n  name: none", "logger:\n  name: wandb").replace(
+            "threads: 1", "threads: null"
+        )
+    )
+    result = json.loads((run_dir / "result.json").read_text())
+    cell = Cell("arm", 0, run_dir, result["config_hash"], 3.0, (3.0,), result)
+    config = reproduce._configuration(cell, Path("new/one"), ["unused.py"])
+    assert (config.runs_dir, config.name, config.logger.name) == ("new", "one", "none")
+    assert config.trainer.threads == result["threads"] == 1
+    assert config.trainer.accelerator == result["device"]
+    assert config.code_paths == []
+
+    monkeypatch.setattr(devices, "_present", lambda: {"cuda": False, "mps": False, "cpu": True})
+    on_a_gpu = dataclasses.replace(
+        cell, result={**result, "device": "cuda", "precision": "bf16-mixed"}
+    )
+    config = reproduce._configuration(on_a_gpu, Path("new/one"), [])
+    assert (config.trainer.accelerator, config.trainer.precision) == ("auto", "bf16-mixed")
+
+    run = reproduce.plan_cell(cell, Path("new/one"), [])
+    monkeypatch.setattr(reproduce, "train_isolated", lambda *arguments: -9)
+    found = reproduce.train_again(cell, run)
+    assert (found.verdict, found.reason) == ("failed", "the process ended: exit code -9")
+    assert (Path("new/one") / run_dir.name / "config.yaml").is_file()

@@ -1,0 +1,172 @@
+"""Declared studies through the real command line."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+FILES = {
+    "pair": """
+name: pair
+baseline: base
+arms:
+  base: []
+  NoPE: [position=none]
+  again: []
+controls: [again]
+seeds: [0, 1]
+""",
+    "noop": """
+name: noop
+baseline: base
+arms:
+  base: []
+  nothing: [norm=same, 'code_paths=[same.py]']
+seeds: [0]
+""",
+    "twins": """
+name: twins
+baseline: base
+arms: {base: [], one: [ffn=relu], two: [ffn=relu]}
+seeds: [0]
+""",
+    "tuned": """
+name: tuned
+baseline: base
+arms: {base: [], NoPE: [position=none]}
+seeds: [0]
+tune: {key: optimizer.lr, grid: [1.0e-3, 2.0e-3, 4.0e-3], seeds: [7], limit: 1}
+""",
+}
+SAME = '''
+from lm_experiments.model import register
+from lm_experiments.model.norms import NormOptions, RMSNorm
+
+@register("norm", "same", NormOptions)
+class Same(RMSNorm):
+    """RMSNorm under another name."""
+'''
+
+
+@pytest.fixture
+def study(
+    train: Callable[..., Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> Callable[..., Any]:
+    """Run a study of `FILES`, which the test may edit first."""
+    (tmp_path / "studies" / "study").mkdir(parents=True)
+    for name, text in FILES.items():
+        (tmp_path / "studies" / "study" / f"{name}.yaml").write_text(text)
+
+    def call(name: str, *arguments: str) -> Any:
+        path = f"hydra.searchpath=[file://{tmp_path}/studies]"
+        return train("-m", f"study={name}", path, "name=it", *arguments)
+
+    return call
+
+
+def record() -> dict[str, Any]:
+    known: dict[str, Any] = json.loads(Path("runs/it/sweep.json").read_text())
+    return known
+
+
+def losses() -> dict[tuple[str, int], float]:
+    found = {}
+    for path in Path("runs/it").glob("*/result.json"):
+        result = json.loads(path.read_text())
+        found[result["arm"], result["seed"]] = result["val_loss"]
+    return found
+
+
+def test_a_study_trains_its_arms_and_its_control_repeats_the_baseline(
+    study: Callable[..., Any],
+) -> None:
+    answer = study("pair", "plan=true")
+    assert answer.code == 0, answer.err
+    assert "6 runs: 3 arms, seeds 0, 1" in answer.out
+    assert not Path("runs").exists()
+
+    answer = study("pair")
+    assert answer.code == 0, answer.err
+    found = losses()
+    assert len(found) == 6
+    for seed in (0, 1):
+        assert found["again", seed] == found["base", seed]
+        assert found["NoPE", seed] != found["base", seed]
+    assert record()["study"]["baseline"] == "base"
+    assert {row["role"] for row in record()["runs"]} == {"report"}
+
+    more = study("pair", "seed=0,1,2")
+    assert more.code == 0, more.err
+    assert "6 done already, 3 to train" in more.out
+    assert record()["study"]["seeds"] == [0, 1, 2]
+
+
+def test_an_arm_that_changes_nothing_is_refused(study: Callable[..., Any]) -> None:
+    Path("same.py").write_text(SAME)
+    answer = study("noop", "code_paths=[same.py]")
+    assert answer.code == 2
+    assert "Arm 'nothing'" in answer.err
+    assert "changes nothing" in answer.err
+    assert not Path("runs").exists()
+
+
+def test_an_arm_equal_to_another_is_refused(study: Callable[..., Any]) -> None:
+    answer = study("twins")
+    assert answer.code == 2
+    assert "'two'" in answer.err
+    assert "'one'" in answer.err
+    assert "same run" in answer.err
+
+
+def test_a_study_edited_after_it_started_is_refused(
+    study: Callable[..., Any], tmp_path: Path
+) -> None:
+    assert study("pair").code == 0
+    path = tmp_path / "studies" / "study" / "pair.yaml"
+    path.write_text(path.read_text().replace("NoPE: [position=none]", "NoPE: [position=learned]"))
+    answer = study("pair")
+    assert answer.code == 2
+    assert "before it was edited" in answer.err
+    assert "position=learned" in answer.err
+
+
+def test_a_swept_key_beside_a_study_is_refused(study: Callable[..., Any]) -> None:
+    answer = study("pair", "ffn=relu,swiglu")
+    assert answer.code == 2
+    assert "ffn is given several values beside a study" in answer.err
+
+
+def test_an_unknown_override_of_an_arm_is_refused(
+    study: Callable[..., Any], tmp_path: Path
+) -> None:
+    path = tmp_path / "studies" / "study" / "pair.yaml"
+    path.write_text(path.read_text().replace("position=none", "position=nope"))
+    answer = study("pair")
+    assert answer.code == 2
+    assert "position=nope is not a component" in answer.err
+
+
+def test_a_study_without_m_is_refused(train: Callable[..., Any]) -> None:
+    answer = train("study=cs336")
+    assert answer.code == 2
+    assert "-m" in answer.err
+
+
+def test_tuning_gives_every_arm_the_same_trials(study: Callable[..., Any]) -> None:
+    answer = study("tuned")
+    assert answer.code == 0, answer.err
+    tune = record()["study"]["tune"]
+    # Rates this low are all too low, so that the grid grows once, for both arms.
+    assert tune["grid"] == [1e-3, 2e-3, 4e-3, 8e-3]
+    rows = record()["runs"]
+    trials = [(row["arm"], row["setting"]["optimizer.lr"]) for row in rows if row["role"] == "tune"]
+    assert sorted(trials) == sorted((arm, lr) for arm in ("base", "NoPE") for lr in tune["grid"])
+    assert tune["trials"] == 4
+    for arm in ("base", "NoPE"):
+        assert tune["chosen"][arm] == {"value": 8e-3, "edge": True}
+    assert {row["seed"] for row in rows if row["role"] == "tune"} == {7}
+    assert {row["seed"] for row in rows if row["role"] != "tune"} == {0}

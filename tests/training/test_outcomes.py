@@ -1,0 +1,54 @@
+"""How a run that ended by itself is classed."""
+
+from __future__ import annotations
+
+import math
+
+import pytest
+
+from lm_experiments.training.history import History
+from lm_experiments.training.result import outcome
+
+
+def history(train: list[float], validation: list[float], norm: float = 1.0) -> History:
+    """A run that logged each training loss, and validated at its last steps."""
+    seen = History()
+    seen.start(0, 10)
+    for step, loss in enumerate(train, start=1):
+        seen.row(step, loss, norm, rate=1e-3)
+    for step, loss in enumerate(validation, start=len(train) - len(validation) + 1):
+        seen.validated(step, {"val/loss": loss}, tokens=5)
+    return seen
+
+
+CLASSES = {
+    "ok": (([5.0, 4.0, 3.0], [3.2, 3.1]), ("ok", None)),
+    "a little noise is ok": (([5.0, 3.0, 3.5], [3.10, 3.12]), ("ok", None)),
+    "spiked": (([5.0, 3.0, 4.2, 2.9], [3.0]), ("spiked", 3)),
+    "degraded": (([5.0, 3.0, 2.0], [3.0, 3.2]), ("degraded", 3)),
+    "diverged": (([5.0, 4.9, 6.0], [6.1]), ("diverged", 3)),
+    "ended where it began": (([5.0, 5.0, 5.0], [5.0]), ("diverged", 3)),
+    "non-finite": (([5.0, math.nan], [math.nan]), ("non-finite", 2)),
+    "infinite": (([5.0, math.inf], [4.0]), ("non-finite", 2)),
+    "a validation that is not finite": (([5.0, 4.0], [math.nan]), ("non-finite", 2)),
+    "failed-at-init": (([math.inf], [math.inf]), ("failed-at-init", 1)),
+}
+
+
+@pytest.mark.parametrize("case", CLASSES)
+def test_outcomes(case: str) -> None:
+    (train, validation), expected = CLASSES[case]
+    assert outcome(history(train, validation)) == expected
+
+
+def test_a_gradient_that_is_not_finite_fails_too() -> None:
+    assert outcome(history([5.0], [5.0], norm=math.nan)) == ("failed-at-init", 1)
+
+
+def test_a_history_survives_its_checkpoint() -> None:
+    before = history([5.0, 3.0, 4.5], [3.0])
+    after = History()
+    after.load(before.state())
+    assert outcome(after) == outcome(before)
+    assert after.initial_loss == 5.0
+    assert after.seconds == pytest.approx(before.seconds, abs=0.1)
