@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
+
+from lm_experiments.model import registry
 
 # A model so small that a step takes milliseconds.
 SMALL = (
@@ -51,7 +53,18 @@ def cache_dir(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture
+def registry_as_before() -> Iterator[None]:
+    """Forget the components that a test's own files registered."""
+    before = {axis: dict(components) for axis, components in registry._components.items()}
+    yield
+    registry._components.update(before)
+    for name in [name for name in sys.modules if name.startswith("lm_experiments_code_")]:
+        del sys.modules[name]
+
+
+@pytest.fixture
 def train(
+    registry_as_before: None,
     tmp_path: Path,
     text_file: Path,
     cache_dir: Path,

@@ -97,7 +97,7 @@ def _losses(table: Table) -> list[Column]:
     own = f"{title} at own best" if table.tuned else title
     found = [
         Column(own, _own_mean if table.tuned else lambda row: _part(row.loss, "mean")),
-        Column("sd", lambda row: _part(row.loss, "sd"), shown=_several_seeds),
+        Column("sd", lambda row: _part(row.loss, "sd"), rank=12, shown=_several_seeds),
         Column(
             "95 % +/-",
             lambda row: _part(row.loss, "half_width"),
@@ -116,7 +116,7 @@ def _tuning(table: Table) -> list[Column]:
     title, at = LOSS_TITLES[table.metric], common_setting(table)
     return [
         Column(f"best {study.tuning.key.rsplit('.', 1)[-1]}", _chosen),
-        Column(f"{title} at {at}", _common_mean),
+        Column(f"{title} at {at}", _common_mean, rank=11),
         Column(f"difference at {at}", _common_difference, rank=9, printed=False),
     ]
 
@@ -163,6 +163,8 @@ def _costs(table: Table) -> list[Column]:
             lambda row: row.outcome,
             right=False,
             wraps=True,
+            # Where there is a verdict, it tells of failures too.
+            rank=10 if _judged(table) else 0,
             printed=not _judged(table) and any(row.outcome != "ok" for row in table.rows),
         ),
     ]

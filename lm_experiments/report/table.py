@@ -66,9 +66,9 @@ def show_table(table: Table, console: Console) -> None:
         console = Console(file=console.file, width=PLAIN_WIDTH)
     chosen, dropped = _fit(columns(table), table.rows, console.width)
     view = RichTable(box=SIMPLE_HEAD, padding=(0, 1, 0, 0), show_edge=False, header_style="")
-    for column in chosen:
+    for column, width in zip(chosen, _widths(chosen, table.rows, console.width), strict=True):
         justify: Literal["right", "left"] = "right" if column.right else "left"
-        view.add_column(column.title, justify=justify, no_wrap=not column.wraps)
+        view.add_column(column.title, justify=justify, width=width)
     for row in table.rows:
         view.add_row(*(column.text(row) for column in chosen))
     _print(console, f"{table.sweep.name}: {headline(table)}\n")
@@ -86,7 +86,7 @@ def _print(console: Console, content: str | RichTable) -> None:
 def _fit(
     chosen: Sequence[Column], rows: Sequence[Row], width: int
 ) -> tuple[list[Column], list[str]]:
-    widths = {column.title: _natural_width(column, rows) for column in chosen}
+    widths = {column.title: _least_width(column, rows) for column in chosen}
     dropped: list[str] = []
     for column in sorted((c for c in chosen if c.rank), key=lambda c: c.rank):
         kept = [w for name, w in widths.items() if name not in dropped]
@@ -96,9 +96,23 @@ def _fit(
     return [column for column in chosen if column.title not in dropped], dropped
 
 
-def _natural_width(column: Column, rows: Sequence[Row]) -> int:
-    width = max([len(column.title), *(len(column.text(row)) for row in rows)])
-    return min(width, max(WRAPPED_WIDTH, len(column.title))) if column.wraps else width
+def _widths(chosen: Sequence[Column], rows: Sequence[Row], width: int) -> list[int]:
+    """Each column's least width, and what the terminal has beyond that, from left to right."""
+    widths = [_least_width(column, rows) for column in chosen]
+    spare = width - sum(widths) - GAP * len(widths)
+    for i, column in enumerate(chosen):
+        wanted = max([len(column.title), *(len(column.text(row)) for row in rows)]) - widths[i]
+        given = max(0, min(wanted, spare))
+        widths[i] += given
+        spare -= given
+    return widths
+
+
+def _least_width(column: Column, rows: Sequence[Row]) -> int:
+    """What a column takes with its title broken between words, and no cell but a wrapping one."""
+    title = max(map(len, column.title.split()))
+    cells = max(len(column.text(row)) for row in rows)
+    return max(title, min(cells, WRAPPED_WIDTH) if column.wraps else cells)
 
 
 def _plain(text: str) -> str:

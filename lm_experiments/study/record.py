@@ -63,7 +63,7 @@ def record_sweep(
                 there.update(row)
         known |= {"name": folder.name, "command": _command(), "runs": list(rows.values())}
         known["axes"] = list(dict.fromkeys([*known["axes"], *axes]))
-        known["study"] = study
+        known["study"] = _extended(known.get("study"), study)
         write_json(folder / FILE, known)
 
 
@@ -92,6 +92,16 @@ def _place(row: Mapping[str, Any]) -> tuple[Any, ...]:
     """Return what makes a row another row: one arm, seed and role has one run."""
     setting = tuple(sorted(row.get("setting", {}).items()))
     return row["arm"], row["seed"], row.get("role", "report"), setting
+
+
+def _extended(
+    there: Mapping[str, Any] | None, study: Mapping[str, Any] | None
+) -> dict[str, Any] | None:
+    """Return the study with the seeds of both: seeds are added, and none is forgotten."""
+    if study is None:
+        return dict(there) if there else None
+    seeds = [*(there or {}).get("seeds", []), *study["seeds"]]
+    return {**study, "seeds": list(dict.fromkeys(seeds))}
 
 
 def _check_study(

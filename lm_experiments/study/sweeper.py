@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 import importlib
 import sys
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from types import ModuleType
 from typing import Any
 
@@ -17,7 +17,7 @@ from hydra.plugins.sweeper import Sweeper
 from hydra.types import HydraContext, TaskFunction
 from omegaconf import DictConfig, OmegaConf
 
-from lm_experiments.report import show_report, write_report
+from lm_experiments.report import ReportError, show_report, write_report
 from lm_experiments.training.config import RunConfig
 
 from .declared import Study, read_study
@@ -82,7 +82,7 @@ class PlanningSweeper(Sweeper):
         if not preview(runs, study, only=self.base.plan):
             return []
         runs = first_of_each(runs)
-        self.train(runs, swept_keys(overrides), study)
+        self.train(runs, swept_keys(overrides), study.record() if study else None)
         return runs
 
     def plan(self, jobs: Sequence[Job]) -> list[Planned]:
@@ -99,10 +99,15 @@ class PlanningSweeper(Sweeper):
             configs.append(config if seed is None else dataclasses.replace(config, seed=seed))
         return [Planned(job, planned(c)) for job, c in zip(jobs, configs, strict=True)]
 
-    def train(self, runs: Sequence[Planned], axes: Sequence[str], study: Study | None) -> None:
-        """Record the runs as the sweep's, and train those that are missing, each once."""
+    def train(
+        self, runs: Sequence[Planned], axes: Sequence[str], study: Mapping[str, Any] | None
+    ) -> None:
+        """Record the runs as the sweep's, and train those that are missing, each once.
+
+        ``study`` is the study's record for ``sweep.json``, where there is one.
+        """
         folder = runs[0].run.directory.parent
-        record_sweep(folder, runs, axes, None if study is None else study.record())
+        record_sweep(folder, runs, axes, study)
         missing = [
             list(item.job.overrides)
             for item in first_of_each(runs)
@@ -117,7 +122,10 @@ class PlanningSweeper(Sweeper):
         folder = runs[0].run.directory.parent
         distinct = [item.run for item in first_of_each(runs)]
         print("\n".join(end_lines(distinct)))
-        show_report(write_report(folder))
+        try:
+            show_report(write_report(folder))
+        except ReportError as error:
+            print(f"No table: {error}")
         print("\n".join(offline_lines(folder)))
         if any(run_status(run.directory) != "done" for run in distinct):
             raise SystemExit(1)

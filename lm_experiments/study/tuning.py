@@ -3,20 +3,18 @@
 from __future__ import annotations
 
 import dataclasses
-import json
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from hydra.core.override_parser.types import Override
 
 from lm_experiments.report.tuning import pick_best
-from lm_experiments.training.files import write_json
 
 from .declared import Study, Tuning
 from .jobs import tuned_jobs, tuning_jobs
 from .plan import read_result
 from .preview import preview
-from .record import FILE, Planned, read_sweep
+from .record import Planned
 
 if TYPE_CHECKING:
     from .sweeper import PlanningSweeper
@@ -37,7 +35,7 @@ def tuned_study(
     reporting = sweeper.plan(tuned_jobs(study, overrides, name, likely))
     if not preview([*trials, *reporting], study, only=sweeper.base.plan):
         return []
-    sweeper.train(trials, [], study)
+    sweeper.train(trials, [], study.record())
     for _ in range(study.tune.limit):
         wider = _grown(study.tune, _chosen(study.tune, trials))
         if wider == study.tune:
@@ -45,14 +43,17 @@ def tuned_study(
         print(f"A winner sits on the edge: every arm is tried at {_new(wider, study.tune)} too.")
         more = sweeper.plan(tuning_jobs(study, overrides, name, _new(wider, study.tune)))
         study = dataclasses.replace(study, tune=wider)
-        sweeper.train(more, [], study)
+        sweeper.train(more, [], study.record())
         trials += more
     assert study.tune is not None
     chosen = _chosen(study.tune, trials)
+    for arm in [arm for arm, found in chosen.items() if found["failed"]]:
+        print(
+            f"Trials of {arm!r} failed at its best value too; it is reported at that all the same."
+        )
     best = {arm: float(found["value"]) for arm, found in chosen.items()}
     runs = sweeper.plan(tuned_jobs(study, overrides, name, best))
-    sweeper.train(runs, [], study)
-    _record_chosen(runs[0], chosen)
+    sweeper.train(runs, [], _record(study, chosen))
     return [*trials, *runs]
 
 
@@ -69,7 +70,7 @@ def _chosen(tune: Tuning, trials: Sequence[Planned]) -> dict[str, dict[str, Any]
 
 def _best(by_value: Mapping[float, Sequence[float | None]]) -> dict[str, Any]:
     best = pick_best(by_value)
-    return {"value": best.value, "edge": best.edge}
+    return {"value": best.value, "edge": best.edge, "failed": best.failed}
 
 
 def _loss(result: Mapping[str, Any]) -> float | None:
@@ -87,11 +88,7 @@ def _new(wider: Tuning, tune: Tuning) -> list[float]:
     return [value for value in wider.grid if value not in tune.grid]
 
 
-def _record_chosen(run: Planned, chosen: Mapping[str, Any]) -> None:
-    folder = run.run.directory.parent
-    known = read_sweep(folder)
-    known["study"]["tune"]["chosen"] = {
-        arm: {"value": found["value"], "edge": found["edge"] is not None}
-        for arm, found in chosen.items()
-    }
-    write_json(folder / FILE, json.loads(json.dumps(known)))
+def _record(study: Study, chosen: Mapping[str, Mapping[str, Any]]) -> dict[str, Any]:
+    record = study.record()
+    record["tune"]["chosen"] = {arm: dict(found) for arm, found in chosen.items()}
+    return record

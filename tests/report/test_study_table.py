@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import io
 import json
 from pathlib import Path
 
 import pytest
+from rich.console import Console
 from synthetic_runs import SweepFactory
 from synthetic_studies import ARMS, GRID, StudyFactory
 
@@ -14,6 +16,7 @@ from lm_experiments.report.columns import columns, p_text
 from lm_experiments.report.notes import NO_VERDICTS, POST_HOC, headline, notes
 from lm_experiments.report.power import resolvable_from_baseline
 from lm_experiments.report.rows import Row
+from lm_experiments.report.table import show_table
 
 
 def table_of(root: Path, baseline: str | None = None) -> Table:
@@ -176,6 +179,21 @@ def test_tuning_gives_two_losses_and_judges_arms_at_their_own_best(study: StudyF
     text = " ".join(notes(table))
     assert "0.001, 0.003, 0.01 with seed 100: 3 trials for each arm of 4,096,000 tokens" in text
     assert "at the edge of the grid; beyond it the arm may do better: nope, no norm." in text
+
+
+def test_a_narrow_terminal_keeps_the_names_and_the_verdicts(study: StudyFactory) -> None:
+    study.tuned = True
+    out = io.StringIO()
+    show_table(
+        table_of(study.whole()),
+        Console(file=out, width=100, force_terminal=True, color_system=None),
+    )
+    lines = out.getvalue().splitlines()
+    assert max(map(len, lines)) <= 100
+    for arm in ARMS:
+        row = next(line for line in lines if line.startswith(arm))
+        assert row.split()[-1] in ("-", "ok", "worse", "equivalent")
+    assert any(line.startswith("nope") and "[+0.0741, +0.0845]" in line for line in lines)
 
 
 def test_trials_never_enter_the_table(study: StudyFactory) -> None:
