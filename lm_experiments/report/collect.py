@@ -33,7 +33,15 @@ _NUMBERS: dict[str, tuple[str, ...]] = {
     "eval_context": ("eval_context",),
     "outcome_step": ("outcome_step",),
 }
-_TEXTS = ("outcome", "data_hash", "commit", "config_hash", "tokenizer_hash", "device")
+_TEXTS = (
+    "outcome",
+    "data_hash",
+    "commit",
+    "code_hash",
+    "config_hash",
+    "tokenizer_hash",
+    "device",
+)
 SPECIAL_NUMBERS = {"nan": math.nan, "inf": math.inf, "-inf": -math.inf}
 
 
@@ -75,6 +83,7 @@ class Run:
     config_hash: str | None = None
     tokenizer_hash: str | None = None
     commit: str | None = None
+    code_hash: str | None = None
     device: str | None = None
     role: str = REPORT
     setting: Mapping[str, Any] = field(default_factory=dict, hash=False)

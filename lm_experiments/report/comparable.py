@@ -87,7 +87,11 @@ SHARED = (
         ("trainer.max_steps", "trainer", "data.batch_size", "data", *_SIZES),
         trained=True,
     ),
-    Shared("commit", lambda run: short_hash(run.commit), "they did not run the same code"),
+    Shared(
+        "code",
+        lambda run: short_hash(run.code_hash or run.commit),
+        "what they ran is not the same program",
+    ),
 )
 
 

@@ -39,6 +39,7 @@ _SHARED_KEYS = (
     "data_hash",
     "tokenizer_hash",
     "commit",
+    "code_hash",
     "eval_context",
     "val_tokens",
     "steps",

@@ -17,7 +17,7 @@ from multiprocessing.context import ForkServerProcess
 from pathlib import Path
 from types import FrameType
 
-PRELOADED = ["lm_experiments.training.fit", "lm_experiments.study.isolation", "wandb"]
+PRELOADED = ["lm_experiments.training.fit", "lm_experiments.study.choices", __name__, "wandb"]
 
 
 def start_server() -> None:

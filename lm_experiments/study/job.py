@@ -2,22 +2,25 @@
 
 from __future__ import annotations
 
+import json
 import signal
 import sys
 from collections.abc import Sequence
+from pathlib import Path
 from typing import Any
 
 from hydra.core.hydra_config import HydraConfig
 from hydra.types import RunMode
 from omegaconf import DictConfig
 
+from lm_experiments.training.config import RunConfig, load_config
 from lm_experiments.training.files import write_json
 from lm_experiments.training.typed import ConfigError
 
 from .choices import load_code
 from .explain import refuse
 from .isolation import train_isolated
-from .plan import PlannedRun, checked, make_directory, plain, planned, run_status
+from .plan import IDENTITY, PlannedRun, checked, make_directory, plain, planned, run_status
 from .status import progress_line
 from .summary import offline_lines, run_line
 
@@ -36,9 +39,8 @@ def run_job(config: DictConfig) -> None:
     """
     if HydraConfig.get().mode == RunMode.MULTIRUN:
         # A launcher may have brought us to another process than the one that planned the sweep.
-        values = plain(config)
-        load_code(values["code_paths"])
-        _run_in_sweep(planned(checked(values)))
+        load_code(config.code_paths)
+        _run_in_sweep(Path(config.directory))
         return
     try:
         run = _plan_alone(config)
@@ -90,29 +92,31 @@ def _train_here(run: PlannedRun) -> None:
         raise SystemExit(1) from None
 
 
-def _run_in_sweep(run: PlannedRun) -> None:
-    make_directory(run)
-    code = train_isolated(run.directory, run.identity, run.config.code_paths)
+def _run_in_sweep(directory: Path) -> None:
+    """Train a run from the directory its sweep has planned and made."""
+    config = load_config(directory)
+    identity = json.loads((directory / IDENTITY).read_text(encoding="utf-8"))
+    code = train_isolated(directory, identity, config.code_paths)
     if code in INTERRUPTED:
         raise SystemExit(INTERRUPTED[code])
-    if code and run_status(run.directory) in ("waiting", "done"):
-        _record_death(run, code)
-    print(run_line(run.directory))
-    print(f"  {progress_line(run.directory.parent)}", flush=True)
+    if code and run_status(directory) in ("waiting", "done"):
+        _record_death(directory, config, identity, code)
+    print(run_line(directory))
+    print(f"  {progress_line(directory.parent)}", flush=True)
 
 
-def _record_death(run: PlannedRun, code: int) -> None:
+def _record_death(directory: Path, config: RunConfig, identity: dict[str, str], code: int) -> None:
     """Write the result of a process that could not write its own."""
     cause = f"was killed by signal {-code}" if code < 0 else f"ended with exit code {code}"
     result: dict[str, Any] = {
         "status": "failed",
         "outcome": None,
-        "arm": run.config.arm,
-        "seed": run.config.seed,
-        **run.identity,
+        "arm": config.arm,
+        "seed": config.seed,
+        **identity,
         "error": {"type": "ProcessDied", "message": f"The process {cause}.", "traceback": None},
     }
-    write_json(run.directory / "result.json", result)
+    write_json(directory / "result.json", result)
 
 
 def _sizes(run: PlannedRun) -> str:

@@ -137,7 +137,7 @@ def _study_job(
     # Typed later wins: the study's own, then the command line's, then what makes the arm.
     merged = {_key(text): text for text in [*study.overrides, *fixed, *tuned, *own]}
     name = name or sweep_name([study.name], arm_overrides(fixed))
-    control = [f"control={_quoted(arm)}"] if arm in study.controls else []
+    control = [f"control={quoted(arm)}"] if arm in study.controls else []
     named = _named(name, arm, own)
     return Job((*merged.values(), f"seed={seed}", *control, *named), role, setting)
 
@@ -172,10 +172,10 @@ def _value(override: str) -> str:
 
 
 def _named(name: str, arm: str, own: Sequence[str]) -> list[str]:
-    listed = ",".join(map(_quoted, own))
-    return [f"name={_quoted(name)}", f"arm={_quoted(arm)}", f"arm_overrides=[{listed}]"]
+    listed = ",".join(map(quoted, own))
+    return [f"name={quoted(name)}", f"arm={quoted(arm)}", f"arm_overrides=[{listed}]"]
 
 
-def _quoted(text: str) -> str:
+def quoted(text: str) -> str:
     """Return the text as Hydra's command line reads it back."""
     return json.dumps(text, ensure_ascii=False)

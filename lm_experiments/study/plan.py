@@ -16,12 +16,14 @@ from lm_experiments.data import DataConfig, PreparedData, TokenizerConfig, prepa
 from lm_experiments.model import Ledger, ModelConfig, count
 from lm_experiments.training.config import RunConfig, load_config, run_config, save_config
 from lm_experiments.training.devices import find_device
+from lm_experiments.training.files import write_json
 from lm_experiments.training.typed import ConfigError
 
 from .identity import arm_label, config_hash, directory_name
 
+IDENTITY = "identity.json"
 # What the primary configuration holds for sweeps, or passes on to the model.
-NOT_OF_A_RUN = ("match", "match_tolerance", "study", "plan")
+NOT_OF_A_RUN = ("match", "match_tolerance", "study", "plan", "directory")
 
 
 @dataclass(frozen=True)
@@ -103,10 +105,12 @@ def planned(config: RunConfig) -> PlannedRun:
 
 
 def make_directory(run: PlannedRun) -> None:
-    """Make the run directory with its ``config.yaml``; one that is there stays as it is."""
+    """Make the run directory with what training it needs; one that is there stays as it is."""
     run.directory.mkdir(parents=True, exist_ok=True)
     if not (run.directory / "config.yaml").exists():
         save_config(run.config, run.directory)
+    if not (run.directory / IDENTITY).exists():
+        write_json(run.directory / IDENTITY, run.identity)
 
 
 def run_status(directory: Path) -> str:

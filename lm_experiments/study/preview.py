@@ -19,7 +19,8 @@ from .jobs import TUNE
 from .plan import PlannedRun, corpus_of
 from .record import Planned, first_of_each
 
-HEADER = ("arm", "parameters", "vs baseline", "ffn width", "FLOPs/token", "tokens", "loss at start")
+HEADER = ("arm", "parameters", "vs baseline", "ffn width", "FLOPs/token", "tokens")
+START_HEADER = ("loss at start", "expected", "gradient norm by block")
 # Starting a process, preparing loggers, saving: what a run costs beside its steps.
 SECONDS_PER_START = 1.5
 TIMED_STEPS = 2
@@ -50,7 +51,8 @@ def preview(runs: Sequence[Planned], study: Study | None, only: bool) -> bool:
         starts = {arm: look_at_start(arm, run) for arm, run in arms.items()}
         check_differences(arms, starts, study.baseline)
     baseline = study.baseline if study else next(iter(arms))
-    print(_aligned([HEADER, *(_row(arms, baseline, arm, starts) for arm in arms)]))
+    header = (*HEADER, *(START_HEADER if starts else ()))
+    print(_aligned([header, *(_row(arms, baseline, arm, starts) for arm in arms)]))
     for line in [_matching(arms, baseline), *_remarks(arms, starts)]:
         print(line)
     print(_total(runs, len(distinct), waiting, only), flush=True)
@@ -68,14 +70,23 @@ def _row(
 ) -> tuple[str, ...]:
     ledger, reference = arms[arm].ledger, arms[baseline].ledger
     difference = ledger.parameters / reference.parameters - 1
-    return (
+    sizes = (
         arm,
         f"{ledger.parameters:,}",
         "baseline" if arm == baseline else f"{difference:+.2%}",
         f"{ledger.ffn_width:,}",
         f"{ledger.training_flops_per_token / 1e6:,.2f}M",
         f"{arms[arm].config.tokens:,}",
-        f"{starts[arm].loss:.3f}" if arm in starts else "",
+    )
+    return (*sizes, *(_start_cells(starts[arm]) if starts else ()))
+
+
+def _start_cells(start: Start) -> tuple[str, ...]:
+    blocks = [norm for part, norm in start.gradients.items() if part.startswith("block")]
+    return (
+        f"{start.loss:.3f}",
+        "" if start.expected is None else f"{start.expected:.3f}",
+        f"{blocks[0]:.2f} first, {blocks[-1]:.2f} last",
     )
 
 

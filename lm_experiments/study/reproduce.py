@@ -36,7 +36,7 @@ CONDITIONS: Mapping[str, tuple[str, ...]] = {
     "threads": ("threads",),
     "precision": ("precision",),
     "torch": ("versions", "torch"),
-    "commit": ("commit",),
+    "code": ("code_hash",),
 }
 
 _HEADINGS = ("cell", "recorded", "retrained", "difference", "noise", "verdict")
@@ -200,14 +200,12 @@ def train_again(cell: Cell, run: PlannedRun) -> Retrained:
 
 def code_warnings(cells: Sequence[Cell]) -> list[str]:
     """Return a sentence for each code the cells were trained with that is not surely this one."""
-    here = _code(provenance())
-    warnings = []
-    for there in dict.fromkeys(_code(cell.result) for cell in cells):
-        if there != here:
-            warnings.append(f"The table was made with {there}; this is {here}.")
-        elif there.endswith(CHANGED):
-            warnings.append(f"The table was made with {there}, which may not be those of today.")
-    return warnings
+    here = provenance()
+    others = [cell.result for cell in cells if cell.result.get("code_hash") != here["code_hash"]]
+    return [
+        f"The table was made with {there}; this is {_code(here)}."
+        for there in dict.fromkeys(map(_code, others))
+    ]
 
 
 def default_folder(table: Path) -> Path:
@@ -367,8 +365,6 @@ def _changes(then: Mapping[str, Any], now: Mapping[str, Any]) -> list[str]:
         old, new = _at(then, keys), _at(now, keys)
         if old != new:
             changes.append(f"{name} {old} then, {new} now")
-    if then.get("dirty") or now.get("dirty"):
-        changes.append("the code had uncommitted changes")
     return changes
 
 
@@ -381,4 +377,5 @@ def _at(values: Any, keys: Sequence[str]) -> Any:
 def _code(result: Mapping[str, Any]) -> str:
     commit = result.get("commit")
     name = f"commit {commit[:10]}" if commit else "code outside a repository"
-    return name + (CHANGED if result.get("dirty") else "")
+    changed = CHANGED if result.get("dirty") else ""
+    return f"{name}{changed}, code {str(result.get('code_hash'))[:10]}"

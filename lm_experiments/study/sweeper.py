@@ -22,8 +22,17 @@ from lm_experiments.training.config import RunConfig
 
 from .declared import Study, read_study
 from .isolation import start_server
-from .jobs import Job, ad_hoc_jobs, seed_of, seeds_of, study_jobs, swept_keys, without_seed
-from .plan import checked, plain, planned, run_status
+from .jobs import (
+    Job,
+    ad_hoc_jobs,
+    quoted,
+    seed_of,
+    seeds_of,
+    study_jobs,
+    swept_keys,
+    without_seed,
+)
+from .plan import checked, make_directory, plain, planned, run_status
 from .preview import preview
 from .record import Planned, first_of_each, record_sweep
 from .summary import end_lines, offline_lines
@@ -108,15 +117,22 @@ class PlanningSweeper(Sweeper):
         """
         folder = runs[0].run.directory.parent
         record_sweep(folder, runs, axes, study)
-        missing = [
-            list(item.job.overrides)
-            for item in first_of_each(runs)
-            if run_status(item.run.directory) != "done"
+        waiting = [i for i in first_of_each(runs) if run_status(i.run.directory) != "done"]
+        if not waiting or self.launch is None:
+            return
+        start_server()
+        for item in waiting:
+            make_directory(item.run)
+        jobs = [
+            [*item.job.overrides, f"directory={quoted(str(item.run.directory))}"]
+            for item in waiting
         ]
-        if missing and self.launch is not None:
-            start_server()
-            self.launch.launch(missing, initial_job_idx=self.launched)
-            self.launched += len(missing)
+        try:
+            self.launch.launch(jobs, initial_job_idx=self.launched)
+        except SystemExit:
+            print(f"Stopped. The same command continues {folder}.")
+            raise
+        self.launched += len(jobs)
 
     def _report(self, runs: Sequence[Planned]) -> None:
         folder = runs[0].run.directory.parent

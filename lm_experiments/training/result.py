@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import importlib.metadata
 import math
 import platform
@@ -120,10 +121,12 @@ def write_result(
 
 
 def provenance() -> dict[str, Any]:
-    """Return the code's commit, whether it was changed since, and the versions of packages."""
+    """Return the code's commit, whether it was changed since, its hash, and package versions.
+
+    All of it is as it was when this module was loaded: what is edited later did not run.
+    """
     return {
-        "commit": _git("rev-parse", "HEAD"),
-        "dirty": bool(_git("status", "--porcelain", "--untracked-files=no")),
+        **_LOADED,
         "versions": _versions(),
         "machine": platform.machine(),
     }
@@ -152,7 +155,6 @@ def _versions() -> dict[str, str]:
     return {"python": platform.python_version(), **found}
 
 
-@cache
 def _git(*arguments: str) -> str | None:
     """Return what git says of the folder this code lies in, None outside a repository."""
     try:
@@ -167,3 +169,19 @@ def _git(*arguments: str) -> str | None:
     except (OSError, subprocess.SubprocessError):
         return None
     return done.stdout.strip()
+
+
+def _code_hash() -> str:
+    """Return the SHA-256 of this package's source files."""
+    package = Path(__file__).parents[1]
+    digest = hashlib.sha256()
+    for path in sorted(package.rglob("*.py")):
+        digest.update(str(path.relative_to(package)).encode() + b"\0" + path.read_bytes())
+    return digest.hexdigest()
+
+
+_LOADED: dict[str, Any] = {
+    "commit": _git("rev-parse", "HEAD"),
+    "dirty": bool(_git("status", "--porcelain", "--untracked-files=no", "--", "..")),
+    "code_hash": _code_hash(),
+}

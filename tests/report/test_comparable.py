@@ -14,8 +14,8 @@ from lm_experiments.report.columns import columns
 
 CHANGES: list[tuple[str, dict[str, Any]]] = [
     ("data_hash", {"data_hash": "e" * 64}),
-    ("commit", {"commit": "b" * 40}),
-    ("commit", {"dirty": True}),
+    ("code", {"commit": "b" * 40}),
+    ("code", {"dirty": True}),
     ("eval_context", {"eval_context": 256}),
     ("tokenizer_hash", {"tokenizer_hash": "1" * 64}),
     ("val_tokens", {"val_tokens": 5}),
@@ -41,7 +41,7 @@ def test_runs_that_differ_are_refused_with_their_names(
 
 def test_all_differences_are_told_at_once(study: StudyFactory) -> None:
     study.changes["silu", 1] = {"commit": "b" * 40, "data_hash": "e" * 64}
-    with pytest.raises(ReportError, match=r"data_hash \(.*; and in commit \("):
+    with pytest.raises(ReportError, match=r"data_hash \(.*; and in code \("):
         build_table(collect(study.whole()))
 
 
@@ -52,7 +52,7 @@ def test_a_failed_run_of_other_code_is_refused_and_of_a_shorter_budget_is_not(
     sweep.run("b", result=failed("b", 0, "E", "x") | {"tokens": 3})
     build_table(collect(sweep.plan()))
     sweep.run("c", result=failed("c", 0, "E", "x") | {"commit": "b" * 40})
-    with pytest.raises(ReportError, match="commit"):
+    with pytest.raises(ReportError, match="code"):
         build_table(collect(sweep.plan()))
 
 

@@ -123,7 +123,7 @@ def test_several_seeds_are_described(sweep: SweepFactory) -> None:
         ({"data_hash": "e" * 64}, "data_hash: dddddddddddd (1 of 2), eeeeeeeeeeee (1 of 2)"),
         ({"val_tokens": 5}, "val_tokens: 40,960 (1 of 2), 5 (1 of 2)"),
         ({"tokens": 5}, "differ in tokens"),
-        ({"commit": "b" * 40}, "differ in commit"),
+        ({"commit": "b" * 40}, "differ in code"),
         ({"dirty": True}, "aaaaaaaaaaaa+dirty"),
     ],
 )

@@ -67,11 +67,11 @@ def test_mixed_runs_are_refused_until_they_are_allowed(
     sweep.done("b", {0: 3.1}, commit="b" * 40)
     root = str(sweep.plan())
     assert main([root]) == 2
-    assert "differ in commit" in capsys.readouterr().err
+    assert "differ in code" in capsys.readouterr().err
     assert not (sweep.root / "table.md").exists()
     assert main([root, "--allow-mixed"]) == 0
-    assert "Warning: the runs differ in commit" in capsys.readouterr().out
-    assert "Warning: the runs differ in commit" in (sweep.root / "table.md").read_text()
+    assert "Warning: the runs differ in code" in capsys.readouterr().out
+    assert "Warning: the runs differ in code" in (sweep.root / "table.md").read_text()
 
 
 def test_start_up_loads_neither_torch_nor_scipy_nor_matplotlib() -> None:

@@ -146,13 +146,13 @@ def test_a_loss_is_held_against_the_noise_of_its_arm(
 
 
 def test_the_lines_say_whether_equal_bits_were_to_be_expected() -> None:
-    then = {"device": "cpu", "threads": 2, "versions": {"torch": "2.13.0"}, "commit": "abc"}
-    now = {**then, "threads": 4, "versions": {"torch": "2.14.0"}, "dirty": True}
+    then = {"device": "cpu", "threads": 2, "versions": {"torch": "2.13.0"}, "code_hash": "abc"}
+    now = {**then, "threads": 4, "versions": {"torch": "2.14.0"}, "code_hash": "abd"}
     changes = reproduce._changes(then, now)
     assert changes == [
         "threads 2 then, 4 now",
         "torch 2.13.0 then, 2.14.0 now",
-        "the code had uncommitted changes",
+        "code abc then, abd now",
     ]
     assert reproduce._changes(then, dict(then)) == []
     elsewhere = "\n".join(result_lines([Retrained(cell(3.0), 3.001, tuple(changes))]))
@@ -164,18 +164,16 @@ def test_the_lines_say_whether_equal_bits_were_to_be_expected() -> None:
     assert "arm s0: OSError: full" in failed
 
 
-def test_another_commit_and_uncommitted_changes_are_warned_of(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    monkeypatch.setattr(reproduce, "provenance", lambda: {"commit": "b" * 40, "dirty": False})
-    same, other = cell(3.0, commit="b" * 40, dirty=False), cell(3.0, commit="a" * 40, dirty=False)
+def test_other_code_is_warned_of(monkeypatch: pytest.MonkeyPatch) -> None:
+    now = {"commit": "b" * 40, "dirty": False, "code_hash": "d" * 64}
+    monkeypatch.setattr(reproduce, "provenance", lambda: now)
+    same = cell(3.0, commit="c" * 40, dirty=True, code_hash="d" * 64)
+    other = cell(3.0, commit="a" * 40, dirty=True, code_hash="e" * 64)
     assert reproduce.code_warnings([same]) == []
     assert reproduce.code_warnings([other, same, other]) == [
-        "The table was made with commit aaaaaaaaaa; this is commit bbbbbbbbbb."
+        "The table was made with commit aaaaaaaaaa with uncommitted changes, code eeeeeeeeee; "
+        "this is commit bbbbbbbbbb, code dddddddddd."
     ]
-    monkeypatch.setattr(reproduce, "provenance", lambda: {"commit": "b" * 40, "dirty": True})
-    dirty = cell(3.0, commit="b" * 40, dirty=True)
-    assert "with uncommitted changes" in reproduce.code_warnings([dirty])[0]
 
 
 def test_the_new_folder_lies_beside_the_old_one(

@@ -157,3 +157,41 @@ def test_the_same_run_twice_is_one_run(train: Callable[..., Any]) -> None:
     assert answer.code == 0
     assert len(results(Path("runs/twice"))) == 1
     assert "the same run" in answer.out
+
+
+def test_what_is_edited_while_a_sweep_runs_does_not_leak_into_it(
+    train: Callable[..., Any], tmp_path: Path
+) -> None:
+    choice = tmp_path / "mine" / "optimizer" / "mine.yaml"
+    choice.parent.mkdir(parents=True)
+    choice.write_text("name: adamw\nlr: 1e-3\n")
+    Path("editing.py").write_text(
+        f"""
+from pathlib import Path
+from lm_experiments.model import register
+from lm_experiments.model.norms import NormOptions, RMSNorm
+
+@register("norm", "editing", NormOptions)
+class Editing(RMSNorm):
+    \"\"\"RMSNorm that edits a configuration file.\"\"\"
+    def forward(self, x):
+        Path({str(choice)!r}).write_text("name: adamw\\nlr: 9e-1\\n")
+        return super().forward(x)
+"""
+    )
+    answer = train(
+        "-m",
+        "seed=0,1",
+        "norm=rmsnorm,editing",
+        "optimizer=mine",
+        "code_paths=[editing.py]",
+        f"hydra.searchpath=[file://{tmp_path}/mine]",
+        "name=edited",
+    )
+    assert answer.code == 0, answer.err
+    assert "9e-1" in choice.read_text()
+    assert {r["learning_rate"] for r in results(Path("runs/edited"))} == {1e-3}
+    planned = json.loads(Path("runs/edited/sweep.json").read_text())["runs"]
+    assert {row["config_hash"] for row in planned} == {
+        r["config_hash"] for r in results(Path("runs/edited"))
+    }
