@@ -17,6 +17,8 @@ from multiprocessing.context import ForkServerProcess
 from pathlib import Path
 from types import FrameType
 
+# The exit code of a run that another process trains; 75 is "try again later" to many programs.
+RUNS_ELSEWHERE = 75
 PRELOADED = ["lm_experiments.training.fit", "lm_experiments.study.choices", __name__, "wandb"]
 
 
@@ -62,7 +64,7 @@ def _train(
     os.environ.update(environment)
     threading.Thread(target=_end_with_parent, daemon=True).start()
     signal.signal(signal.SIGINT, signal.default_int_handler)
-    from lm_experiments.training.fit import train_directory
+    from lm_experiments.training.fit import RunningElsewhereError, train_directory
 
     from .choices import load_code, load_installed
 
@@ -70,6 +72,8 @@ def _train(
     load_code(code_paths)
     try:
         train_directory(run_dir, identity)
+    except RunningElsewhereError:
+        sys.exit(RUNS_ELSEWHERE)
     except Exception:
         # The run's log has the traceback and its result the reason, which the sweep prints.
         sys.exit(1)

@@ -19,7 +19,7 @@ from lm_experiments.training.typed import ConfigError
 
 from .choices import load_code
 from .explain import refuse
-from .isolation import train_isolated
+from .isolation import RUNS_ELSEWHERE, train_isolated
 from .plan import IDENTITY, PlannedRun, checked, make_directory, plain, planned, run_status
 from .status import progress_line
 from .summary import offline_lines, run_line
@@ -28,7 +28,20 @@ SINGLE = "single"
 # How a run's process ends where a signal asked it to: after saving, or before it could.
 INTERRUPTED = {130: 130, 143: 143, -signal.SIGINT: 130, -signal.SIGTERM: 143}
 # Keys that name, place or watch a run, and so do not make it another arm.
-NOT_ARM = ("seed", "name", "arm", "arm_overrides", "runs_dir", "cache_dir", "code_paths", "logger")
+NOT_ARM = (
+    "seed",
+    "name",
+    "arm",
+    "arm_overrides",
+    "control",
+    "runs_dir",
+    "cache_dir",
+    "code_paths",
+    "logger",
+    "on_failure",
+    "retries",
+    "hydra",
+)
 
 
 def run_job(config: DictConfig) -> None:
@@ -40,7 +53,10 @@ def run_job(config: DictConfig) -> None:
     if HydraConfig.get().mode == RunMode.MULTIRUN:
         # A launcher may have brought us to another process than the one that planned the sweep.
         load_code(config.code_paths)
-        _run_in_sweep(Path(config.directory))
+        directory = Path(config.directory)
+        _run_in_sweep(directory, config.retries)
+        if config.on_failure == "stop" and run_status(directory) == "failed":
+            raise SystemExit(1)
         return
     try:
         run = _plan_alone(config)
@@ -92,22 +108,31 @@ def _train_here(run: PlannedRun) -> None:
         raise SystemExit(1) from None
 
 
-def _run_in_sweep(directory: Path) -> None:
+def _run_in_sweep(directory: Path, retries: int) -> None:
     """Train a run from the directory its sweep has planned and made."""
     config = load_config(directory)
     identity = json.loads((directory / IDENTITY).read_text(encoding="utf-8"))
+    kills = _memory_kills()
     code = train_isolated(directory, identity, config.code_paths)
+    for attempt in range(retries):
+        if code in (0, RUNS_ELSEWHERE) or code in INTERRUPTED:
+            break
+        print(f"{directory.name} failed; trying again ({attempt + 1} of {retries}).", flush=True)
+        code = train_isolated(directory, identity, config.code_paths)
     if code in INTERRUPTED:
         raise SystemExit(INTERRUPTED[code])
+    if code == RUNS_ELSEWHERE:
+        print(f"{directory.name}: another process is training it; left to that one.", flush=True)
+        return
     if code and run_status(directory) in ("waiting", "done"):
-        _record_death(directory, config, identity, code)
+        cause = _cause(code, out_of_memory=_memory_kills() > kills)
+        _record_death(directory, config, identity, cause)
     print(run_line(directory))
     print(f"  {progress_line(directory.parent)}", flush=True)
 
 
-def _record_death(directory: Path, config: RunConfig, identity: dict[str, str], code: int) -> None:
+def _record_death(directory: Path, config: RunConfig, identity: dict[str, str], cause: str) -> None:
     """Write the result of a process that could not write its own."""
-    cause = f"was killed by signal {-code}" if code < 0 else f"ended with exit code {code}"
     result: dict[str, Any] = {
         "status": "failed",
         "outcome": None,
@@ -117,6 +142,23 @@ def _record_death(directory: Path, config: RunConfig, identity: dict[str, str], 
         "error": {"type": "ProcessDied", "message": f"The process {cause}.", "traceback": None},
     }
     write_json(directory / "result.json", result)
+
+
+def _cause(code: int, out_of_memory: bool) -> str:
+    if code >= 0:
+        return f"ended with exit code {code}"
+    if code == -signal.SIGKILL and out_of_memory:
+        return "was killed by the kernel for lack of memory; try a smaller trainer.micro_batch_size"
+    return f"was killed by signal {-code}"
+
+
+def _memory_kills() -> int:
+    """Return how many processes the kernel has killed for lack of memory; 0 where it keeps none."""
+    try:
+        counters = Path("/proc/vmstat").read_text(encoding="utf-8").splitlines()
+    except OSError:
+        return 0
+    return next((int(line.split()[1]) for line in counters if line.startswith("oom_kill ")), 0)
 
 
 def _sizes(run: PlannedRun) -> str:

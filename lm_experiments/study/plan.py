@@ -23,7 +23,15 @@ from .identity import arm_label, config_hash, directory_name
 
 IDENTITY = "identity.json"
 # What the primary configuration holds for sweeps, or passes on to the model.
-NOT_OF_A_RUN = ("match", "match_tolerance", "study", "plan", "directory")
+NOT_OF_A_RUN = (
+    "match",
+    "match_tolerance",
+    "study",
+    "plan",
+    "directory",
+    "on_failure",
+    "retries",
+)
 
 
 @dataclass(frozen=True)

@@ -18,6 +18,7 @@ from .declared import Study
 from .jobs import TUNE
 from .plan import PlannedRun, corpus_of
 from .record import Planned, first_of_each
+from .status import duration
 
 HEADER = ("arm", "parameters", "vs baseline", "ffn width", "FLOPs/token", "tokens")
 START_HEADER = ("loss at start", "expected", "gradient norm by block")
@@ -140,7 +141,7 @@ def _total(
     text += f"; {distinct - len(waiting)} done already, {len(waiting)} to train"
     if len(waiting) > 1 or (waiting and only):
         seconds = estimated_seconds(waiting)
-        text += f", in about {_duration(seconds)} one after another" if seconds else ""
+        text += f", in about {duration(seconds)} one after another" if seconds else ""
     return text + "."
 
 
@@ -187,14 +188,6 @@ def _validation_tokens(config: RunConfig) -> int:
     batches = EvaluationBatches(tokens, config.model.context_length, config.data.eval_batch_size)
     passes = math.ceil(config.trainer.max_steps / config.trainer.val_every)
     return passes * len(batches) * config.data.eval_batch_size * config.model.context_length
-
-
-def _duration(seconds: float) -> str:
-    if seconds < 90:
-        return f"{seconds:.0f} s"
-    if seconds < 5400:
-        return f"{seconds / 60:.0f} min"
-    return f"{seconds / 3600:.1f} h"
 
 
 def _aligned(rows: Sequence[Sequence[str]]) -> str:

@@ -19,6 +19,7 @@ from omegaconf import DictConfig, OmegaConf
 
 from lm_experiments.report import ReportError, show_report, write_report
 from lm_experiments.training.config import RunConfig
+from lm_experiments.training.typed import ConfigError
 
 from .declared import Study, read_study
 from .isolation import start_server
@@ -67,6 +68,7 @@ class PlanningSweeper(Sweeper):
         """
         parser = OverridesParser.create(config_loader=self.loader)
         overrides = parser.parse_overrides(arguments)
+        self._check_own_keys()
         study = self._study(overrides)
         if study is not None and study.tune is not None:
             runs = tuned_study(self, study, overrides)
@@ -74,6 +76,14 @@ class PlanningSweeper(Sweeper):
             runs = self._plain_sweep(study, overrides)
         if runs:
             self._report(runs)
+
+    def _check_own_keys(self) -> None:
+        if self.base.on_failure not in ("continue", "stop"):
+            raise ConfigError(
+                f"on_failure={self.base.on_failure} is not known; it can be continue or stop."
+            )
+        if not isinstance(self.base.retries, int) or self.base.retries < 0:
+            raise ConfigError(f"retries={self.base.retries} must be a whole number, 0 or more.")
 
     def _study(self, overrides: Sequence[Override]) -> Study | None:
         if self.base.study is None:

@@ -47,12 +47,12 @@ class Checkpoints(AtStepEnd):
     def step_over(self, trainer: Trainer, module: LanguageModel) -> None:
         """Save where the interval ends."""
         step = trainer.global_step
-        if step % self.every == 0 and step < trainer.max_steps and _finite(module):
+        if step % self.every == 0 and step < trainer.max_steps and module.is_finite():
             save_checkpoint(trainer, self.run_dir)
 
     def on_train_end(self, trainer: Trainer, pl_module: Any) -> None:
         """Save the end of the run, unless its numbers are useless."""
-        if trainer.global_step >= trainer.max_steps and _finite(pl_module):
+        if trainer.global_step >= trainer.max_steps and pl_module.is_finite():
             save_checkpoint(trainer, self.run_dir)
 
 
@@ -64,7 +64,7 @@ class StopAtBadNumbers(Callback):
 
     def on_train_batch_end(self, trainer: Trainer, pl_module: Any, *args: Any) -> None:
         """Stop after a logged number that is not finite."""
-        if not _finite(pl_module):
+        if pl_module.history.bad_step is not None:
             trainer.should_stop = True
 
 
@@ -97,7 +97,7 @@ class Interruption(AtStepEnd):
             SystemExit: with 128 plus the signal's number, as a shell reports it.
         """
         if self.signal is not None and trainer.global_step < trainer.max_steps:
-            if _finite(module):
+            if module.is_finite():
                 save_checkpoint(trainer, self.run_dir)
             raise SystemExit(128 + self.signal)
 
@@ -158,10 +158,6 @@ class RunProgress(Callback):
     def on_exception(self, trainer: Trainer, pl_module: Any, exception: BaseException) -> None:
         """Take the bar away."""
         self.bar.stop()
-
-
-def _finite(module: LanguageModel) -> bool:
-    return module.history.bad_step is None
 
 
 def _numbers(row: dict[str, float]) -> str:

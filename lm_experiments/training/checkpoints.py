@@ -1,8 +1,13 @@
-"""Checkpoints of a run: whole or absent, the newest one kept."""
+"""Checkpoints of a run: whole or absent, checked before they are trusted, few kept."""
 
 from __future__ import annotations
 
+import logging
+import os
 import pickle
+import shutil
+import zipfile
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -17,29 +22,88 @@ if TYPE_CHECKING:
     from lightning.pytorch import Trainer
 
 FOLDER = "checkpoints"
+# The newest, and the one before it, should the newest turn out to be damaged.
+KEPT = 2
+# What a checkpoint takes beside its tensors, at most: names, settings, the archive itself.
+OVERHEAD_BYTES = 1 << 20
+
+log = logging.getLogger(__name__)
+
+
+class CheckpointError(RuntimeError):
+    """A checkpoint could not be written; those before it are untouched."""
 
 
 def save_checkpoint(trainer: Trainer, run_dir: Path) -> Path:
-    """Write ``checkpoints/step-NNNNNNNN.ckpt``, then remove the older ones.
+    """Write ``checkpoints/step-NNNNNNNN.ckpt``, then remove all but the newest `KEPT`.
 
     The name holds nothing that a shell or a command line reads otherwise.
+
+    Raises:
+        CheckpointError: naming the path and the free space, where it cannot be written.
     """
-    folder = run_dir / FOLDER
-    folder.mkdir(exist_ok=True)
-    path = folder / f"step-{trainer.global_step:08d}.ckpt"
-    temporary = folder / f".{path.name}.part"
-    trainer.save_checkpoint(temporary, weights_only=False)
+    path = run_dir / FOLDER / f"step-{trainer.global_step:08d}.ckpt"
+    trainer.save_checkpoint(path, weights_only=False)
     if trainer.is_global_zero:
-        temporary.replace(path)
-        for old in folder.glob("step-*.ckpt"):
-            if old != path:
-                old.unlink()
+        for old in _checkpoints(run_dir)[KEPT:]:
+            old.unlink()
     return path
 
 
+def write_whole(checkpoint: Mapping[str, Any], path: Path) -> None:
+    """Write a checkpoint beside its place, to the disk, and only then move it there.
+
+    Raises:
+        CheckpointError: naming the path and the free space, where it cannot be written.
+    """
+    temporary = path.with_name(f".{path.name}.part")
+    try:
+        path.parent.mkdir(exist_ok=True)
+        _check_space(checkpoint, path.parent)
+        with temporary.open("wb") as file:
+            torch.save(checkpoint, file)
+            file.flush()
+            os.fsync(file.fileno())
+        temporary.replace(path)
+        _sync_folder(path.parent)
+    except (OSError, RuntimeError) as error:
+        # torch reports a full disk as a RuntimeError of its archive writer.
+        raise CheckpointError(f"{path} could not be written ({error}); {_free(path)}.") from error
+    finally:
+        temporary.unlink(missing_ok=True)
+
+
+def check_writable(run_dir: Path) -> None:
+    """Find out before the first step whether checkpoints can be written at all.
+
+    Raises:
+        CheckpointError: where they cannot.
+    """
+    probe = run_dir / FOLDER / ".probe"
+    try:
+        probe.parent.mkdir(exist_ok=True)
+        probe.touch()
+        probe.unlink()
+    except OSError as error:
+        raise CheckpointError(f"{probe.parent} cannot be written to: {error.strerror}.") from error
+
+
 def newest_checkpoint(run_dir: Path) -> Path | None:
-    """Return the run's newest checkpoint, or None."""
-    return max((run_dir / FOLDER).glob("step-*.ckpt"), default=None)
+    """Return the run's newest checkpoint that can be read, or None; damaged ones are named."""
+    for path in _checkpoints(run_dir):
+        if is_whole(path):
+            return path
+        log.warning("%s is damaged and is skipped.", path)
+    return None
+
+
+def is_whole(path: Path) -> bool:
+    """Return whether every record of a checkpoint has the checksum it was written with."""
+    try:
+        with zipfile.ZipFile(path) as archive:
+            return archive.testzip() is None
+    except (OSError, zipfile.BadZipFile, EOFError, NotImplementedError, ValueError):
+        return False
 
 
 def checkpoint_step(path: Path) -> int:
@@ -51,11 +115,12 @@ def load_model(run_dir: Path, config: RunConfig, device: str = "cpu") -> Transfo
     """Return the trained model of a run, in evaluation mode.
 
     Raises:
-        ConfigError: where the run has no checkpoint.
+        ConfigError: where the run has no checkpoint, or one that is damaged or of another model.
     """
     path = newest_checkpoint(run_dir)
     if path is None:
-        raise ConfigError(f"{run_dir} has no checkpoint yet; train it first.")
+        damaged = " that can be read; remove it and" if _checkpoints(run_dir) else " yet;"
+        raise ConfigError(f"{run_dir} has no checkpoint{damaged} train it first.")
     model = sketch_model(config.model).to_empty(device=device)
     try:
         model.load_state_dict(_weights(path, device))
@@ -65,6 +130,11 @@ def load_model(run_dir: Path, config: RunConfig, device: str = "cpu") -> Transfo
             "after training."
         ) from None
     return model.eval()
+
+
+def _checkpoints(run_dir: Path) -> list[Path]:
+    """Return the run's checkpoints, the newest first."""
+    return sorted((run_dir / FOLDER).glob("step-*.ckpt"), reverse=True)
 
 
 def _weights(path: Path, device: str) -> dict[str, Any]:
@@ -77,3 +147,34 @@ def _weights(path: Path, device: str) -> dict[str, Any]:
             f"{path} cannot be read as a checkpoint; remove it and train the run again."
         ) from None
     return {k.removeprefix(prefix): v for k, v in state.items() if k.startswith(prefix)}
+
+
+def _check_space(checkpoint: Mapping[str, Any], folder: Path) -> None:
+    needed = sum(t.numel() * t.element_size() for t in _tensors(checkpoint)) + OVERHEAD_BYTES
+    free = shutil.disk_usage(folder).free
+    if free < needed:
+        raise OSError(f"it needs {needed:,} bytes")
+
+
+def _tensors(value: Any) -> Iterator[torch.Tensor]:
+    if isinstance(value, torch.Tensor):
+        yield value
+    elif isinstance(value, Mapping):
+        for item in value.values():
+            yield from _tensors(item)
+    elif isinstance(value, (list, tuple)):
+        for item in value:
+            yield from _tensors(item)
+
+
+def _free(path: Path) -> str:
+    folder = next(parent for parent in path.parents if parent.exists())
+    return f"{shutil.disk_usage(folder).free:,} bytes are free there"
+
+
+def _sync_folder(folder: Path) -> None:
+    descriptor = os.open(folder, os.O_RDONLY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)

@@ -116,6 +116,11 @@ class RunConfig:
     def __post_init__(self) -> None:
         if self.seed < 0:
             raise ConfigError(f"seed={self.seed} must be 0 or more.")
+        if self.name is not None and (set(self.name) & set("/\\") or self.name in (".", "..", "")):
+            raise ConfigError(
+                f"name={self.name!r} must be the name of one folder under runs_dir, without "
+                "slashes; type runs_dir=... to choose where that is."
+            )
         if isinstance(self.compile, str):
             _one_of("compile", self.compile, ("auto",))
         self.schedule.factor(1, self.trainer.max_steps)

@@ -17,7 +17,8 @@ from lm_experiments.model import build_model
 
 from .batches import Batches
 from .callbacks import Checkpoints, Interruption, RunProgress, StopAtBadNumbers
-from .checkpoints import checkpoint_step, newest_checkpoint
+from .checkpoint_io import WholeFiles
+from .checkpoints import check_writable, checkpoint_step, newest_checkpoint
 from .config import RunConfig, load_config, plain_values
 from .devices import Device, find_device, peak_memory_bytes, prepare_process
 from .loggers import RunLoggers, build_loggers
@@ -79,6 +80,7 @@ class Run:
 
     def _fit(self) -> None:
         config = self.config
+        check_writable(self.run_dir)
         self.device = find_device(config)
         prepare_process(config, self.device)
         self.loggers = self._build_loggers()
@@ -126,6 +128,7 @@ class Run:
             num_sanity_val_steps=0,
             logger=self.loggers.loggers,
             log_every_n_steps=trainer.log_every,
+            plugins=[WholeFiles()],
             callbacks=[
                 RunProgress(f"{self.config.arm[:LABEL_LENGTH]} s{self.config.seed}"),
                 Checkpoints(self.run_dir, trainer.checkpoint_every),

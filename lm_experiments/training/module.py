@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from typing import Any
 
 import torch
@@ -37,6 +38,7 @@ class LanguageModel(LightningModule):
         self.val_bytes = val_bytes
         self.val_loss = TokenLoss()
         self.history = History()
+        self.newest: tuple[Tensor, ...] = ()
 
     def configure_optimizers(self) -> torch.optim.Optimizer:
         """Return the configured optimizer; its rate is set at each step by `training_step`."""
@@ -52,6 +54,7 @@ class LanguageModel(LightningModule):
         optimizer: Any = self.optimizers()
         loss = self._accumulate(inputs, targets, max(1, tokens))
         norm = clip_gradients(self.model.parameters(), self.config.optimizer.clip_norm)
+        self.newest = (loss, norm)
         rate = self._set_rate(optimizer, step, on=tokens > 0)
         optimizer.step()
         optimizer.zero_grad()
@@ -80,6 +83,11 @@ class LanguageModel(LightningModule):
             row = self.history.row(step, loss.item(), norm.item(), rate)
             row["tokens"] = step * self.config.data.batch_size * self.config.model.context_length
             self.write(row, step)
+
+    def is_finite(self) -> bool:
+        """Whether all numbers so far, the newest step's included, are finite; waits for those."""
+        newest = all(math.isfinite(number.item()) for number in self.newest)
+        return newest and self.history.bad_step is None
 
     def on_train_start(self) -> None:
         """Start the clock by which tokens per second are counted."""

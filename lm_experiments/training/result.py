@@ -12,6 +12,8 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
+import torch
+
 from lm_experiments.model import count
 
 from .config import RunConfig
@@ -133,11 +135,17 @@ def provenance() -> dict[str, Any]:
 
 
 def _error(error: BaseException) -> dict[str, Any]:
-    return {
-        "type": type(error).__name__,
-        "message": str(error) or traceback.format_exception_only(error)[-1].strip(),
-        "traceback": "train.log",
-    }
+    message = str(error) or traceback.format_exception_only(error)[-1].strip()
+    if _is_out_of_memory(error):
+        message = f"Out of memory; try a smaller trainer.micro_batch_size. {message}"
+    return {"type": type(error).__name__, "message": message, "traceback": "train.log"}
+
+
+def _is_out_of_memory(error: BaseException) -> bool:
+    """Return whether memory ran out; on a CPU torch says so in a RuntimeError."""
+    if isinstance(error, (MemoryError, torch.OutOfMemoryError)):
+        return True
+    return isinstance(error, RuntimeError) and "can't allocate memory" in str(error)
 
 
 def _finite(value: Any) -> Any:

@@ -34,6 +34,7 @@ SENTENCES = {
     "a word for a number": (["trainer.max_steps=many"], ["trainer.max_steps='many'", "number"]),
     "a negative seed": (["seed=-1"], ["seed=-1"]),
     "a warm-up longer than the run": (["schedule.warmup_steps=9"], ["trainer.max_steps=3"]),
+    "a name that leads elsewhere": (["name=../../elsewhere"], ["without slashes"]),
     "an unknown mode": (["logger=wandb", "logger.mode=onlin"], ["offline, disabled"]),
     "several devices": (["trainer.devices=2"], ["trainer.devices=1"]),
     "a file of code that is not there": (["code_paths=[no.py]"], ["no.py"]),

@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import json
+import subprocess
+import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
+from filelock import FileLock
 
 GRID = ("-m", "placement=pre,post", "ffn=relu,swiglu")
 
@@ -195,3 +198,44 @@ class Editing(RMSNorm):
     assert {row["config_hash"] for row in planned} == {
         r["config_hash"] for r in results(Path("runs/edited"))
     }
+
+
+def test_a_run_that_another_process_trains_is_left_to_it(train: Callable[..., Any]) -> None:
+    assert train("-m", "seed=0,1", "name=shared").code == 0
+    for path in Path("runs/shared").glob("*-s1-*/result.json"):
+        path.unlink()
+    [directory] = Path("runs/shared").glob("*-s1-*")
+    with FileLock(directory / ".lock"):
+        answer = train("-m", "seed=0,1", "name=shared")
+    assert "another process is training it" in answer.out
+    assert answer.code == 1
+    assert not (directory / "result.json").exists()
+
+
+def test_a_runs_process_reads_no_code_that_was_edited_since() -> None:
+    script = Path(__file__).resolve().parents[2] / "scripts" / "train.py"
+    code = (
+        f"import runpy, sys; runpy.run_path({str(script)!r}, run_name='__mp_main__');"
+        "assert not [name for name in sys.modules if name.startswith('lm_experiments')]"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, check=False)
+    assert done.returncode == 0, done.stderr
+
+
+def test_a_failed_run_is_tried_again_and_stops_the_sweep_where_asked(
+    train: Callable[..., Any],
+) -> None:
+    Path("broken.py").write_text(BROKEN)
+    sweep = ("-m", "norm=raising,rmsnorm", "code_paths=[broken.py]")
+    answer = train(*sweep, "retries=2", "name=again")
+    assert answer.code == 1
+    assert "trying again (2 of 2)" in answer.out
+    [log] = Path("runs/again").glob("raising*/train.log")
+    assert log.read_text().count("Traceback") == 3
+
+    answer = train(*sweep, "on_failure=stop", "name=stops")
+    assert answer.code == 1
+    assert [r["arm"] for r in results(Path("runs/stops"))] == ["raising"]
+    assert "Stopped. The same command continues" in answer.out
+    refused = train(*sweep, "on_failure=panic")
+    assert "it can be continue or stop" in refused.err

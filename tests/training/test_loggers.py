@@ -306,7 +306,7 @@ def test_no_wandb_needs_no_client(tmp_path: Path) -> None:
 
 
 def test_offline_summary_imports_nothing_heavy() -> None:
-    run_python(
+    assert_runs(
         "import sys, lm_experiments.training.offline;"
         "assert not {'wandb', 'lightning', 'torch'} & set(sys.modules)"
     )
@@ -314,14 +314,15 @@ def test_offline_summary_imports_nothing_heavy() -> None:
 
 @pytest.mark.slow
 def test_importing_the_loggers_does_not_import_wandb() -> None:
-    run_python(
+    assert_runs(
         "import sys, lm_experiments.training.loggers; assert 'wandb' not in sys.modules",
     )
 
 
-def run_python(code: str) -> None:
+def assert_runs(code: str) -> None:
     source = str(Path(__file__).resolve().parents[2])
-    subprocess.run([sys.executable, "-c", code], check=True, env={"PYTHONPATH": source})
+    done = subprocess.run([sys.executable, "-c", code], env={"PYTHONPATH": source}, check=False)
+    assert done.returncode == 0
 
 
 def test_config_is_plain_and_without_secrets() -> None:
