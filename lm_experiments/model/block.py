@@ -13,6 +13,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 
+import torch.nn.functional as F
 from torch import Tensor, nn
 
 from .attention import Attention
@@ -52,13 +53,16 @@ for _name, (_summary, _placement) in PLACEMENTS.items():
 
 
 class Residual(nn.Module):
-    """A sublayer with its residual connection and its norms.
+    """A sublayer with its residual connection, its norms, and dropout on the sublayer's output.
 
     An empty place is None rather than an identity, so that it costs nothing.
     """
 
-    def __init__(self, placement: Placement, build_norm: Callable[[], nn.Module]) -> None:
+    def __init__(
+        self, placement: Placement, build_norm: Callable[[], nn.Module], dropout: float = 0.0
+    ) -> None:
         super().__init__()
+        self.dropout = dropout
         self.in_norm = build_norm() if placement.in_norm else None
         self.residual_norm = build_norm() if placement.residual_norm else None
         self.out_norm = build_norm() if placement.out_norm else None
@@ -68,6 +72,8 @@ class Residual(nn.Module):
         branch = sublayer(x if self.in_norm is None else self.in_norm(x))
         if self.residual_norm is not None:
             branch = self.residual_norm(branch)
+        if self.dropout:
+            branch = F.dropout(branch, self.dropout, self.training)
         x = x + branch
         return x if self.out_norm is None else self.out_norm(x)
 
@@ -81,12 +87,13 @@ class Block(nn.Module):
         build_norm: Callable[[], nn.Module],
         attention: Attention,
         ffn: FeedForward,
+        dropout: float = 0.0,
     ) -> None:
         super().__init__()
         self.attention = attention
         self.ffn = ffn
-        self.attention_residual = Residual(placement, build_norm)
-        self.ffn_residual = Residual(placement, build_norm)
+        self.attention_residual = Residual(placement, build_norm, dropout)
+        self.ffn_residual = Residual(placement, build_norm, dropout)
 
     def forward(
         self, x: Tensor, position: Position, phases: Tensor | None, positions: Tensor

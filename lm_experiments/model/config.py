@@ -20,6 +20,7 @@ class ModelConfig:
             FLOPs for each weight, so that both mean the same width; ``none`` to build ``d_ff``.
         match_tolerance: the largest fraction by which matched weights may differ.
         bias: whether linear layers inside blocks have biases.
+        dropout: the fraction of embeddings and sublayer outputs zeroed in training.
     """
 
     d_model: int = 128
@@ -33,6 +34,7 @@ class ModelConfig:
     match_tolerance: float = 0.01
     tie_embeddings: bool = False
     bias: bool = False
+    dropout: float = 0.0
     norm: Choice = Choice("rmsnorm")
     placement: Choice = Choice("pre")
     ffn: Choice = Choice("swiglu")
@@ -49,6 +51,8 @@ class ModelConfig:
                 raise ValueError(f"model.{name}={getattr(self, name)} must be at least 1.")
         if self.ffn_width is not None and self.ffn_width < 1:
             raise ValueError(f"model.ffn_width={self.ffn_width} must be at least 1, or null.")
+        if not 0 <= self.dropout < 1:
+            raise ValueError(f"model.dropout={self.dropout:g} must be 0 or more, and below 1.")
         if self.match not in self.MATCHES:
             raise ValueError(
                 f"model.match={self.match} is not known; it can be {' or '.join(self.MATCHES)}."

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 import torch
+import torch.nn.functional as F
 from torch import Tensor, nn
 
 from .attention import Attention, AttentionSizes
@@ -28,10 +29,7 @@ class Transformer(nn.Module):
         placement: Placement = build("placement", config.placement)
         self.embedding = nn.Embedding(config.vocab_size, config.d_model)
         self.position = self._build_position()
-        self.blocks = nn.ModuleList(
-            Block(placement, self._build_norm, self._build_attention(), self._build_ffn())
-            for _ in range(config.n_layers)
-        )
+        self.blocks = nn.ModuleList(self._build_block(placement) for _ in range(config.n_layers))
         self.final_norm = self._build_norm() if placement.final_norm else None
         self.head = Linear(config.d_model, config.vocab_size, role="head")
         self._tie()
@@ -53,6 +51,8 @@ class Transformer(nn.Module):
         if positions is None:
             positions = torch.arange(tokens.shape[1], device=tokens.device)
         x = self.position.embed(self.embedding(tokens), positions)
+        if self.config.dropout:
+            x = F.dropout(x, self.config.dropout, self.training)
         phases = self.position.phases(positions)
         for block in self.blocks:
             x = block(x, self.position, phases, positions)
@@ -68,6 +68,10 @@ class Transformer(nn.Module):
         super()._apply(fn, recurse)  # type: ignore[no-untyped-call]
         self._tie()
         return self
+
+    def _build_block(self, placement: Placement) -> Block:
+        attention, ffn = self._build_attention(), self._build_ffn()
+        return Block(placement, self._build_norm, attention, ffn, self.config.dropout)
 
     def _build_norm(self) -> Norm:
         norm: Norm = build("norm", self.config.norm, self.config.d_model)

@@ -7,6 +7,7 @@ import json
 import re
 from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
 from lm_experiments.training.config import RunConfig, plain_values
 
@@ -34,6 +35,9 @@ NOT_IDENTITY = {
         "checkpoint_every",
     ),
 }
+# Options that came later, at the value that does what was done before them: runs from before keep
+# their hash.
+NEUTRAL: dict[str, dict[str, Any]] = {"": {"control": None}, "model": {"dropout": 0.0}}
 SLUG_LENGTH = 80
 
 
@@ -50,8 +54,10 @@ def config_hash(config: RunConfig, data_hash: str, precision: str) -> str:
         part = values[section] if section else values
         for key in keys:
             part.pop(key, None)
-    if config.control is None:
-        values.pop("control")
+    for section, neutral in NEUTRAL.items():
+        part = values[section] if section else values
+        for key in [key for key, value in neutral.items() if part[key] == value]:
+            del part[key]
     values["model"]["ffn_width"] = config.model.width
     values["trainer"]["precision"] = precision
     values["data_hash"] = data_hash

@@ -34,11 +34,11 @@ def start_server() -> None:
 def train_isolated(run_dir: Path, identity: dict[str, str], code_paths: Sequence[str]) -> int:
     """Train a run directory in a process of its own; return its exit code.
 
-    A SIGINT or SIGTERM that reaches this process while it waits is passed on, and waited for.
+    A SIGINT, SIGTERM or SIGUSR1 that reaches this process while it waits is passed on.
     Negative codes name the signal that killed the process.
 
     Raises:
-        SystemExit: 130 or 143 where such a signal came, however the run took it.
+        SystemExit: 128 plus its number where such a signal came, however the run took it.
     """
     start_server()
     context = multiprocessing.get_context("forkserver")
@@ -89,7 +89,7 @@ def _end_with_parent() -> None:
 class _Forwarding:
     """While a child is waited for, pass the signals that end a program on to it."""
 
-    SIGNALS = (signal.SIGINT, signal.SIGTERM)
+    SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGUSR1)
 
     def __init__(self, process: ForkServerProcess) -> None:
         self.process = process

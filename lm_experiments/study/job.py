@@ -26,7 +26,8 @@ from .summary import offline_lines, run_line
 
 SINGLE = "single"
 # How a run's process ends where a signal asked it to: after saving, or before it could.
-INTERRUPTED = {130: 130, 143: 143, -signal.SIGINT: 130, -signal.SIGTERM: 143}
+SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGUSR1)
+INTERRUPTED = {code: 128 + n for n in SIGNALS for code in (128 + n, -n)}
 # Keys that name, place or watch a run, and so do not make it another arm.
 NOT_ARM = (
     "seed",

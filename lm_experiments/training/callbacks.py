@@ -69,12 +69,12 @@ class StopAtBadNumbers(Callback):
 
 
 class Interruption(AtStepEnd):
-    """Turns SIGINT and SIGTERM into an end between two steps, with a checkpoint.
+    """Turns SIGINT, SIGTERM and SLURM's SIGUSR1 into an end between two steps, with a checkpoint.
 
     A second signal ends the process at once.
     """
 
-    SIGNALS = (signal.SIGINT, signal.SIGTERM)
+    SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGUSR1)
 
     def __init__(self, run_dir: Path) -> None:
         self.run_dir = run_dir

@@ -9,7 +9,7 @@ import torch
 from lightning.pytorch import LightningModule
 from torch import Tensor
 
-from lm_experiments.model import Transformer
+from lm_experiments.model import Transformer, keyed_seed
 
 from .config import RunConfig
 from .history import History
@@ -51,6 +51,9 @@ class LanguageModel(LightningModule):
         """
         inputs, targets, tokens = batch
         step = self.global_step + 1
+        if self.config.model.dropout:
+            # What is dropped depends on the step alone, so that a resumed run drops the same.
+            torch.manual_seed(keyed_seed(self.config.seed, "dropout", step))
         optimizer: Any = self.optimizers()
         loss = self._accumulate(inputs, targets, max(1, tokens))
         norm = clip_gradients(self.model.parameters(), self.config.optimizer.clip_norm)

@@ -82,44 +82,54 @@ def write_result(
         facts: further entries: hashes, device, memory.
         error: what stopped the run, where something did.
     """
-    ledger = count(config.model)
     history = module.history if module else History()
-    steps = history.last_step
-    loss = history.validation.get("val/loss") if status == "done" else None
-    tokens_per_step = config.data.batch_size * config.model.context_length
-    tokens = steps * tokens_per_step
-    name, step = outcome(history) if status == "done" else (None, None)
     result = {
         "status": status,
-        "outcome": name,
-        "outcome_step": step,
         "arm": config.arm,
         "seed": config.seed,
+        **_losses(history, done=status == "done"),
+        **_costs(config, history),
+        **facts,
+        **provenance(),
+        "error": None if error is None else _error(error),
+    }
+    write_json(run_dir / RESULT, {key: _finite(value) for key, value in result.items()})
+
+
+def _losses(history: History, done: bool) -> dict[str, Any]:
+    """Return how well the model does; a run that is not done has no final loss."""
+    name, step = outcome(history) if done else (None, None)
+    validation = history.validation if done else {}
+    loss = validation.get("val/loss")
+    return {
+        "outcome": name,
+        "outcome_step": step,
         "val_loss": loss,
         "val_tokens": history.validation_tokens,
-        "bits_per_byte": history.validation.get("val/bits_per_byte") if status == "done" else None,
+        "bits_per_byte": validation.get("val/bits_per_byte"),
         "perplexity": None if loss is None else perplexity(loss),
-        "eval_context": config.model.context_length,
         "initial_loss": history.initial_loss,
         "gradient_norm_at_init": history.first_gradient_norm,
-        "steps": steps,
+    }
+
+
+def _costs(config: RunConfig, history: History) -> dict[str, Any]:
+    """Return what the model is made of, and what was spent on it."""
+    ledger = count(config.model)
+    tokens = history.last_step * config.data.batch_size * config.model.context_length
+    total = {"total": ledger.parameters, "non_embedding": ledger.non_embedding}
+    return {
+        "eval_context": config.model.context_length,
+        "steps": history.last_step,
         "tokens": tokens,
-        "parameters": {
-            "total": ledger.parameters,
-            "non_embedding": ledger.non_embedding,
-            **ledger.parts,
-        },
+        "parameters": {**total, **ledger.parts},
         "ffn_width": ledger.ffn_width,
         "flops_per_token": ledger.training_flops_per_token,
         "train_flops": ledger.training_flops_per_token * tokens,
         "seconds": history.seconds,
         "tokens_per_second": history.tokens_per_second,
         "learning_rate": config.optimizer.lr,
-        **facts,
-        **provenance(),
-        "error": None if error is None else _error(error),
     }
-    write_json(run_dir / RESULT, {key: _finite(value) for key, value in result.items()})
 
 
 def provenance() -> dict[str, Any]:

@@ -43,6 +43,8 @@ def test_what_determines_the_result_changes_the_hash(config: RunConfig) -> None:
         changed(config, "model", d_model=64),
         changed(config, "model", norm=Choice("layernorm")),
         changed(config, "model", ffn_width=7),
+        changed(config, "model", dropout=0.1),
+        dataclasses.replace(config, control="again"),
         changed(config, "optimizer", lr=2e-3),
         changed(config, "schedule", warmup_steps=3),
         changed(config, "trainer", max_steps=11),
@@ -87,3 +89,8 @@ def test_labels_and_names() -> None:
 def test_directory_names_need_no_quotes(arm: str) -> None:
     name = directory_name(arm, 0, "0" * 64)
     assert not set(name) - set("abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789._-")
+
+
+def test_the_hash_of_a_run_does_not_change_between_versions(config: RunConfig) -> None:
+    # Runs on people's disks are found by it. A new option joins `NEUTRAL`.
+    assert digest(config).startswith("96a69920")

@@ -75,6 +75,7 @@ def meddle(train: Callable[..., Any], monkeypatch: pytest.MonkeyPatch) -> Callab
             f"name={name}",
             "seed=0",
             "trainer.micro_batch_size=4",
+            "model.dropout=0.1",
             "trainer.max_steps=12",
             "trainer.checkpoint_every=4",
             "trainer.val_every=5",
