@@ -55,7 +55,7 @@ def legend(table: Table) -> str:
     measure = "Validation loss" if table.metric == "val_loss" else "The measure compared"
     return (
         f"{measure} is in {UNITS[table.metric]}, the mean over an arm's usable runs; "
-        "arms are in its order, those with failed runs last. FLOPs/token is for training."
+        "arms are sorted by it, those with failed runs last. FLOPs/token is for training."
     )
 
 
