@@ -18,14 +18,20 @@ subjects:
   peers      one training step of our Transformer beside litgpt's and transformers' Llama
              (pip install -e '.[peers]')
   lightning  a whole Lightning run against a bare loop over the same steps
-  startup    the help, and one more run of a sweep up to its first step"""
+  startup    the help, and one more run of a sweep up to its first step
+  guards     checkpoints and the look for bad numbers, against the step they protect"""
 EXAMPLES = """\
 examples:
   python scripts/benchmark.py peers
   python scripts/benchmark.py lightning --rounds 40 --json lightning.json
 """
 # Each subject with its default number of rounds; its module is imported only when asked for.
-SUBJECTS = {"peers": ("peers", 12), "lightning": ("lightning_run", 20), "startup": ("startup", 8)}
+SUBJECTS = {
+    "peers": ("peers", 12),
+    "lightning": ("lightning_run", 20),
+    "startup": ("startup", 8),
+    "guards": ("guards", 6),
+}
 
 
 def main(arguments: Sequence[str] | None = None) -> int:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -30,6 +31,10 @@ class PlainStep:
 
     def __post_init__(self) -> None:
         self._optimizer = self.optimizer.build(self.model)
+
+    def state(self) -> dict[str, Any]:
+        """Return the optimizer's state, as a checkpoint holds it."""
+        return self._optimizer.state_dict()
 
     def __call__(self, inputs: Tensor, targets: Tensor) -> Tensor:
         """Make one step; return the mean loss per token before it, a scalar."""
