@@ -234,7 +234,8 @@ def test_unreachable_server_falls_back_to_offline_in_bounded_time(
     loggers = build(tmp_path, init_timeout=1.0)
     log(loggers, range(3))
     loggers.finish(0)
-    assert time.monotonic() - start < 15
+    # The wait is bounded: a busy machine makes it longer, a hang would make it endless.
+    assert time.monotonic() - start < 60
     assert loggers.wandb_mode == "offline"
     assert len(ours(caplog)) == 1
     assert capfd.readouterr() == ("", "")
