@@ -23,7 +23,7 @@ from .config import RunConfig, load_config, plain_values
 from .devices import Device, find_device, peak_memory_bytes, prepare_process
 from .loggers import RunLoggers, build_loggers
 from .module import LanguageModel
-from .result import write_result
+from .result import RESULT, write_result
 
 LOG = "train.log"
 LOCK = ".lock"
@@ -51,6 +51,8 @@ def train_directory(run_dir: Path, identity: dict[str, Any]) -> None:
     """
     config = load_config(run_dir)
     with _held(run_dir), _logging_to(run_dir / LOG):
+        # What an earlier attempt came to is in the log; here it would outlive a sudden death.
+        (run_dir / RESULT).unlink(missing_ok=True)
         Run(run_dir, config, identity).train()
 
 
