@@ -10,10 +10,29 @@ import hydra
 from hydra.errors import HydraException
 from omegaconf.errors import OmegaConfBaseException
 
+from lm_experiments.training.typed import ConfigError
+
 from . import sweeper
 from .choices import load_installed, offer_components, take_code_paths
 from .explain import CONF, refuse
 from .job import run_job
+
+HYDRA_FLAGS = (
+    "help",
+    "hydra-help",
+    "version",
+    "cfg",
+    "resolve",
+    "package",
+    "run",
+    "multirun",
+    "info",
+    "config-path",
+    "config-name",
+    "config-dir",
+    "shell-completion",
+    "experimental-rerun",
+)
 
 
 def main() -> None:
@@ -23,6 +42,7 @@ def main() -> None:
     os.environ["HYDRA_FULL_ERROR"] = "1"
     sys.argv[1:] = _flags_first(sys.argv[1:])
     try:
+        _check_flags(sys.argv[1:])
         load_installed()
         # A component must be known before Hydra looks at the choices.
         take_code_paths(sys.argv[1:])
@@ -33,6 +53,17 @@ def main() -> None:
         if debugging:
             raise
         refuse(error, sys.argv[1:])
+
+
+def _check_flags(arguments: Sequence[str]) -> None:
+    """Refuse a value typed as a flag before Hydra answers it with its usage."""
+    for text in arguments:
+        name = text.lstrip("-").split("=")[0]
+        if text.startswith("--") and name not in HYDRA_FLAGS:
+            raise ConfigError(
+                f"{text} is not an option; values are typed without dashes and with =, for "
+                f"example {name}=1. See python scripts/train.py --help."
+            )
 
 
 def _flags_first(arguments: Sequence[str]) -> list[str]:

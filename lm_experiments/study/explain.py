@@ -91,8 +91,16 @@ def _dotted(config: DictConfig, prefix: str = "") -> Iterator[str]:
             yield from _dotted(config[key], f"{prefix}{key}.")
 
 
+def _unreadable(found: re.Match[str], arguments: Sequence[str]) -> str:
+    return (
+        f"the command line cannot be read ({' '.join(arguments)}); write key=value without spaces "
+        "around = or commas, as in placement=pre,post, and quotes around values that hold spaces."
+    )
+
+
 _SENTENCES: dict[str, Callable[[re.Match[str], Sequence[str]], str]] = {
     r"Ambiguous value for argument '([^']*)'": _ambiguous,
     r"Could not override '([^']*)'": _unknown_key,
+    r"(mismatched|extraneous|no viable alternative|token recognition error)": _unreadable,
     r"Key '[^']*' is not in struct\s+full_key: (\S+)": _unknown_key,
 }

@@ -86,7 +86,7 @@ def _start_cells(start: Start) -> tuple[str, ...]:
     blocks = [norm for part, norm in start.gradients.items() if part.startswith("block")]
     return (
         f"{start.loss:.3f}",
-        "" if start.expected is None else f"{start.expected:.3f}",
+        "-" if start.expected is None else f"{start.expected:.3f}",
         f"{blocks[0]:.2f} first, {blocks[-1]:.2f} last",
     )
 
@@ -101,7 +101,7 @@ def _matching(arms: Mapping[str, PlannedRun], baseline: str) -> str:
     furthest = max(reached, key=abs)
     return (
         f"match={','.join(rules)}: feed-forward weights per layer differ from the baseline's by "
-        f"{furthest:+.2%} at most."
+        f"{abs(furthest):.2%} at most."
     )
 
 

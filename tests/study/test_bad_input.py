@@ -19,6 +19,8 @@ SENTENCES = {
         ["position=none has no option theta"],
     ),
     "a list without -m": (["placement=pre,post"], ["add -m", "-m", "placement=pre,post"]),
+    "a value typed as a flag": (["--seed", "1"], ["without dashes", "seed=1"]),
+    "a space after a comma": (["placement=pre,", "post"], ["without spaces", "placement=pre,post"]),
     "heads that do not divide": (["model.n_heads=3"], ["16 % 3 = 1", "model.n_heads=2"]),
     "an odd head width": (["model.d_model=6", "model.n_heads=2"], ["6 / 2 = 3", "odd"]),
     "a missing path": (["data.path=/no/such/file"], ["/no/such/file does not exist"]),
