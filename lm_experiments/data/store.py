@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Iterable
+import zlib
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, BinaryIO
@@ -16,8 +17,10 @@ from lm_experiments.data.config import DataError
 from lm_experiments.data.tokenizers import Ids, Tokenizer
 
 MAGIC = b"LMTOKENS"
-VERSION = 1
+VERSION = 2
 HEADER_BYTES = 1024
+# Read at a time when a store is checked, so that one larger than memory can be.
+CHUNK_TOKENS = 1 << 24
 
 Tokens = NDArray[np.unsignedinteger[Any]]
 
@@ -45,7 +48,10 @@ class TokenStore:
 
     @classmethod
     def open(cls, path: Path, tokenizer_fingerprint: str | None = None) -> TokenStore:
-        """Map a store; raises `DataError` where it is damaged or of another tokenizer."""
+        """Map a store; raises `DataError` where it is damaged or of another tokenizer.
+
+        The whole file is read once for its checksum, at about a gigabyte a second.
+        """
         header = _read_header(path)
         found = header["tokenizer_fingerprint"]
         if tokenizer_fingerprint not in (None, found):
@@ -61,6 +67,11 @@ class TokenStore:
                 "prepare the data again"
             )
         tokens = np.memmap(path, dtype=dtype, mode="r", offset=HEADER_BYTES, shape=(count,))
+        if (
+            _checksum(header, _crc(np.array_split(tokens, 1 + count // CHUNK_TOKENS)))
+            != header["crc32"]
+        ):
+            raise DataError(f"{path} is not what was written there; prepare the data again")
         fields = ("documents", "bytes", "vocab_size", "tokenizer_fingerprint", "unknown")
         return cls(path, tokens, **{field: header[field] for field in fields})
 
@@ -89,9 +100,12 @@ def _write(
 ) -> dict[str, Any]:
     name = "uint16" if tokenizer.vocab_size <= 1 << 16 else "uint32"
     counts = {"tokens": 0, "documents": 0, "bytes": 0, "unknown": 0}
+    checksum = 0
     file.write(bytes(HEADER_BYTES))
     for ids, size in documents:
-        file.write(np.append(ids, tokenizer.end_of_text_id).astype(DTYPES[name]).tobytes())
+        tokens = np.append(ids, tokenizer.end_of_text_id).astype(DTYPES[name])
+        checksum = _crc([tokens], checksum)
+        file.write(tokens.tobytes())
         counts["tokens"] += len(ids) + 1
         counts["documents"] += 1
         counts["bytes"] += size
@@ -99,10 +113,24 @@ def _write(
             counts["unknown"] += int(np.count_nonzero(ids == tokenizer.unknown_id))
     header = {"version": VERSION, "dtype": name, **counts, "vocab_size": tokenizer.vocab_size}
     header["tokenizer_fingerprint"] = tokenizer.fingerprint
+    header["crc32"] = _checksum(header, checksum)
     # The counts are known last, so the magic number is too: what a kill leaves is no store.
     file.seek(0)
     file.write((MAGIC + json.dumps(header).encode()).ljust(HEADER_BYTES))
     return header
+
+
+def _crc(parts: Iterable[Tokens], start: int = 0) -> int:
+    """Return the CRC-32 of tokens, continued from that of those before them."""
+    for part in parts:
+        start = zlib.crc32(part.data if part.size else b"", start)
+    return start
+
+
+def _checksum(header: Mapping[str, Any], tokens: int) -> int:
+    """Return the checksum of a store: that of its tokens, continued over its header."""
+    told = {key: value for key, value in header.items() if key != "crc32"}
+    return zlib.crc32(json.dumps(told, sort_keys=True).encode(), tokens)
 
 
 def _read_header(path: Path) -> dict[str, Any]:
@@ -126,7 +154,7 @@ def _check_header(header: dict[str, Any]) -> None:
         raise ValueError(f"version {header['version']} where {VERSION} is read")
     if header["dtype"] not in DTYPES:
         raise ValueError(f"type {header['dtype']!r} where one of {', '.join(DTYPES)} is read")
-    for name in ("tokens", "documents", "bytes", "vocab_size", "unknown"):
+    for name in ("tokens", "documents", "bytes", "vocab_size", "unknown", "crc32"):
         if not isinstance(header[name], int) or header[name] < 0:
             raise ValueError(f"{name} is {header[name]!r}")
     if not isinstance(header["tokenizer_fingerprint"], str):

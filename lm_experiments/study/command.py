@@ -49,7 +49,7 @@ def main() -> None:
         offer_components()
         sweeper.register()
         hydra.main(version_base="1.3", config_path=str(CONF), config_name="train")(run_job)()
-    except (ValueError, HydraException, OmegaConfBaseException) as error:
+    except (ValueError, OSError, HydraException, OmegaConfBaseException) as error:
         if debugging:
             raise
         refuse(error, sys.argv[1:])

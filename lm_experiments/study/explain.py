@@ -30,6 +30,8 @@ def explain(error: Exception, arguments: Sequence[str]) -> str:
     """
     if isinstance(error, MissingConfigException):
         return _missing_choice(error)
+    if isinstance(error, OSError) and error.filename:
+        return f"{error.filename}: {error.strerror}."
     text = str(error)
     for pattern, sentence in _SENTENCES.items():
         if found := re.search(pattern, text):

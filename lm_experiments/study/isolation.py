@@ -74,8 +74,12 @@ def _train(
         train_directory(run_dir, identity)
     except RunningElsewhereError:
         sys.exit(RUNS_ELSEWHERE)
-    except Exception:
-        # The run's log has the traceback and its result the reason, which the sweep prints.
+    except Exception as error:
+        # The run's log has the traceback and its result the reason, which the sweep prints;
+        # unless neither could be written.
+        if not (run_dir / "result.json").exists():
+            reason = " ".join(str(error).split())
+            print(f"{run_dir}: {type(error).__name__}: {reason}", file=sys.stderr, flush=True)
         sys.exit(1)
 
 

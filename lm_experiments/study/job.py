@@ -18,9 +18,18 @@ from lm_experiments.training.files import write_json
 from lm_experiments.training.typed import ConfigError
 
 from .choices import load_code
-from .explain import refuse
+from .explain import explain, refuse
 from .isolation import RUNS_ELSEWHERE, train_isolated
-from .plan import IDENTITY, PlannedRun, checked, make_directory, plain, planned, run_status
+from .plan import (
+    IDENTITY,
+    PlannedRun,
+    checked,
+    make_directory,
+    plain,
+    planned,
+    read_result,
+    run_status,
+)
 from .status import progress_line
 from .summary import offline_lines, run_line
 
@@ -55,13 +64,18 @@ def run_job(config: DictConfig) -> None:
         # A launcher may have brought us to another process than the one that planned the sweep.
         load_code(config.code_paths)
         directory = Path(config.directory)
-        _run_in_sweep(directory, config.retries)
+        try:
+            _run_in_sweep(directory, config.retries)
+        except (ValueError, OSError) as error:
+            # Hydra would keep it to itself. The end of the sweep counts the run as failed.
+            print(f"{directory.name}: FAILED: {explain(error, ())}", flush=True)
         if config.on_failure == "stop" and run_status(directory) == "failed":
             raise SystemExit(1)
         return
     try:
         run = _plan_alone(config)
-    except ValueError as error:
+        _make_alone(run)
+    except (ValueError, OSError) as error:
         refuse(error, sys.argv[1:])
     _run_alone(run)
 
@@ -88,11 +102,15 @@ def _plan_alone(config: DictConfig) -> PlannedRun:
     return planned(checked(values))
 
 
+def _make_alone(run: PlannedRun) -> None:
+    if run.status != "done":
+        make_directory(run)
+
+
 def _run_alone(run: PlannedRun) -> None:
     if run.status == "done":
         print(f"Done already: {run_line(run.directory)}")
         return
-    make_directory(run)
     print(f"Training {run.directory}: {_sizes(run)}")
     _train_here(run)
     print(run_line(run.directory))
@@ -104,8 +122,11 @@ def _train_here(run: PlannedRun) -> None:
 
     try:
         train_directory(run.directory, run.identity)
-    except Exception:
-        print(run_line(run.directory), file=sys.stderr)
+    except Exception as error:
+        line = run_line(run.directory)
+        if read_result(run.directory) is None:
+            line = f"{run.directory}: FAILED: {type(error).__name__}: {explain(error, ())}"
+        print(line, file=sys.stderr)
         raise SystemExit(1) from None
 
 

@@ -22,6 +22,7 @@ from lm_experiments.training.typed import ConfigError
 from .identity import arm_label, config_hash, directory_name
 
 IDENTITY = "identity.json"
+STATUSES = ("done", "failed", "interrupted")
 # What the primary configuration holds for sweeps, or passes on to the model.
 NOT_OF_A_RUN = (
     "match",
@@ -117,7 +118,7 @@ def make_directory(run: PlannedRun) -> None:
     run.directory.mkdir(parents=True, exist_ok=True)
     if not (run.directory / "config.yaml").exists():
         save_config(run.config, run.directory)
-    if not (run.directory / IDENTITY).exists():
+    if _read_json(run.directory / IDENTITY) != run.identity:
         write_json(run.directory / IDENTITY, run.identity)
 
 
@@ -136,13 +137,20 @@ def read_result(directory: Path) -> dict[str, Any] | None:
     path = directory / "result.json"
     if not path.exists():
         return None
-    try:
-        result: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))
-    except ValueError:
+    result = _read_json(path)
+    if not isinstance(result, dict) or result.get("status") not in STATUSES:
         raise ConfigError(
             f"{path} is damaged; remove it, and the same command trains the run again."
-        ) from None
+        )
     return result
+
+
+def _read_json(path: Path) -> Any:
+    """Return what a file holds, None where it is not there or is not JSON."""
+    try:
+        return json.loads(path.read_bytes())
+    except (FileNotFoundError, ValueError):
+        return None
 
 
 def corpus_of(config: RunConfig) -> PreparedData:

@@ -72,8 +72,16 @@ def read_sweep(folder: Path) -> dict[str, Any]:
     path = folder / FILE
     if not path.exists():
         return {"name": folder.name, "command": "", "axes": [], "study": None, "runs": []}
-    known: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))
-    return known
+    try:
+        known = json.loads(path.read_bytes())
+        for row in known["runs"]:
+            _place(row), row["directory"], row["config_hash"]
+        return {"axes": [], **known}
+    except (ValueError, LookupError, TypeError, AttributeError):
+        raise ConfigError(
+            f"{path} is damaged; remove it, and the same command writes it again. The runs beside "
+            "it stay."
+        ) from None
 
 
 def _row(item: Planned) -> dict[str, Any]:

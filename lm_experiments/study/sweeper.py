@@ -150,7 +150,7 @@ class PlanningSweeper(Sweeper):
         print("\n".join(end_lines(distinct)))
         try:
             show_report(write_report(folder))
-        except ReportError as error:
+        except (ReportError, OSError) as error:
             print(f"No table: {error}")
         print("\n".join(offline_lines(folder)))
         if any(run_status(run.directory) != "done" for run in distinct):

@@ -7,9 +7,10 @@ import os
 import pickle
 import shutil
 import zipfile
+import zlib
 from collections.abc import Iterator, Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, BinaryIO
 
 import torch
 
@@ -26,6 +27,11 @@ FOLDER = "checkpoints"
 KEPT = 2
 # What a checkpoint takes beside its tensors, at most: names, settings, the archive itself.
 OVERHEAD_BYTES = 1 << 20
+# What a checkpoint ends with: this, and the checksum of all before it. Readers of archives pass
+# over it. An archive's own checksums do not cover its table of contents.
+SEAL = b"LMCRC32\n"
+SEAL_BYTES = len(SEAL) + 4
+CHUNK_BYTES = 1 << 24
 
 log = logging.getLogger(__name__)
 
@@ -45,7 +51,11 @@ def save_checkpoint(trainer: Trainer, run_dir: Path) -> Path:
     path = run_dir / FOLDER / f"step-{trainer.global_step:08d}.ckpt"
     trainer.save_checkpoint(path, weights_only=False)
     if trainer.is_global_zero:
-        for old in _checkpoints(run_dir)[KEPT:]:
+        # Later ones are damaged, or this run would have continued from them; they would crowd
+        # out what is saved now.
+        there = _checkpoints(run_dir)
+        kept = [p for p in there if checkpoint_step(p) <= trainer.global_step][:KEPT]
+        for old in set(there) - set(kept):
             old.unlink()
     return path
 
@@ -60,8 +70,10 @@ def write_whole(checkpoint: Mapping[str, Any], path: Path) -> None:
     try:
         path.parent.mkdir(exist_ok=True)
         _check_space(checkpoint, path.parent)
-        with temporary.open("wb") as file:
+        with temporary.open("w+b") as file:
             torch.save(checkpoint, file)
+            size = file.seek(0, os.SEEK_END)
+            file.write(SEAL + _checksum(file, size))
             file.flush()
             os.fsync(file.fileno())
         temporary.replace(path)
@@ -98,11 +110,20 @@ def newest_checkpoint(run_dir: Path) -> Path | None:
 
 
 def is_whole(path: Path) -> bool:
-    """Return whether every record of a checkpoint has the checksum it was written with."""
+    """Return whether a checkpoint has the checksum it was written with.
+
+    One that was written by something else has only those of its records.
+    """
     try:
+        with path.open("rb") as file:
+            size = file.seek(0, os.SEEK_END) - SEAL_BYTES
+            file.seek(max(0, size))
+            seal = file.read()
+            if seal.startswith(SEAL):
+                return seal == SEAL + _checksum(file, size)
         with zipfile.ZipFile(path) as archive:
             return archive.testzip() is None
-    except (OSError, zipfile.BadZipFile, EOFError, NotImplementedError, ValueError):
+    except (OSError, RuntimeError, zipfile.BadZipFile, EOFError, ValueError):
         return False
 
 
@@ -147,6 +168,17 @@ def _weights(path: Path, device: str) -> dict[str, Any]:
             f"{path} cannot be read as a checkpoint; remove it and train the run again."
         ) from None
     return {k.removeprefix(prefix): v for k, v in state.items() if k.startswith(prefix)}
+
+
+def _checksum(file: BinaryIO, size: int) -> bytes:
+    """Return the CRC-32 of a file's first bytes, leaving the file at its end."""
+    file.seek(0)
+    checksum, left = 0, size
+    while left and (chunk := file.read(min(left, CHUNK_BYTES))):
+        checksum = zlib.crc32(chunk, checksum)
+        left -= len(chunk)
+    file.seek(0, os.SEEK_END)
+    return checksum.to_bytes(4, "little")
 
 
 def _check_space(checkpoint: Mapping[str, Any], folder: Path) -> None:

@@ -13,7 +13,7 @@ import yaml
 
 from lm_experiments.data import DataConfig, TokenizerConfig
 from lm_experiments.model import AXES, Choice, ModelConfig
-from lm_experiments.model.registry import component
+from lm_experiments.model.registry import UnknownComponentError, component
 
 from .files import write_atomically
 from .logger_config import LoggerConfig
@@ -166,7 +166,12 @@ def load_config(run_dir: Path) -> RunConfig:
         raise ConfigError(f"{path} cannot be read: {' '.join(str(error).split())}") from None
     if not isinstance(values, dict) or "model" not in values:
         raise ConfigError(f"{path} was not written by lm_experiments: it has no model section.")
-    return run_config(values)
+    try:
+        return run_config(values)
+    except UnknownComponentError:
+        raise
+    except (ValueError, TypeError, KeyError) as error:
+        raise ConfigError(f"{path} is damaged, or of another version: {error}") from None
 
 
 def save_config(config: RunConfig, run_dir: Path) -> None:

@@ -10,7 +10,18 @@ from typing import Any
 
 
 def write_atomically(path: Path, text: str) -> None:
-    """Write a UTF-8 file so that nobody ever sees half of it; what was there is replaced."""
+    """Write a UTF-8 file so that nobody ever sees half of it; what was there is replaced.
+
+    Raises:
+        OSError: naming the file, where it cannot be written.
+    """
+    try:
+        _write(path, text)
+    except OSError as error:
+        raise OSError(error.errno, error.strerror, str(path)) from error
+
+
+def _write(path: Path, text: str) -> None:
     descriptor, temporary = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
     try:
         with os.fdopen(descriptor, "w", encoding="utf-8") as file:

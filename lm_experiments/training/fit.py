@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 import os
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
@@ -145,9 +145,15 @@ class Run:
         )
 
     def _close(self, status: str, error: BaseException | None = None) -> None:
-        """Write ``result.json``, then close the loggers; both happen whatever went wrong."""
+        """Write ``result.json``, then close the loggers; both happen whatever went wrong.
+
+        Where something stopped the run, that is what is raised, and not that the disk is full.
+        """
         try:
             write_result(self.run_dir, self.config, status, self.module, self._facts(), error)
+        except OSError:
+            if status == "done":
+                raise
         finally:
             if self.loggers is not None:
                 self.loggers.finish(0 if status == "done" else 1)
@@ -169,6 +175,18 @@ class Run:
         }
 
 
+class LogFile(logging.FileHandler):
+    """A log that keeps quiet where the disk is full: whatever fails for it is said elsewhere."""
+
+    def handleError(self, record: logging.LogRecord) -> None:
+        """Drop the record."""
+
+    def close(self) -> None:
+        """Close the file, without what it could not take."""
+        with suppress(OSError):
+            super().close()
+
+
 @contextmanager
 def _held(run_dir: Path) -> Iterator[None]:
     """Hold the run's lock, which the system releases also where the process is killed."""
@@ -185,7 +203,7 @@ def _held(run_dir: Path) -> Iterator[None]:
 @contextmanager
 def _logging_to(path: Path) -> Iterator[None]:
     """Send log records and warnings of everything to the run's log; the console stays calm."""
-    handler = logging.FileHandler(path, encoding="utf-8")
+    handler = LogFile(path, encoding="utf-8")
     handler.setFormatter(logging.Formatter("%(asctime)s %(name)s %(levelname)s %(message)s"))
     root = logging.getLogger()
     root.addHandler(handler)

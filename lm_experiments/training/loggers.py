@@ -14,6 +14,7 @@ from typing import Any, TextIO
 from lightning.pytorch.loggers import Logger
 from lightning.pytorch.utilities import rank_zero_only
 
+from lm_experiments.training.files import write_atomically
 from lm_experiments.training.logger_config import LoggerConfig
 from lm_experiments.training.wandb_logger import ID_FILE, RunIdentity, WandbMirror
 
@@ -61,9 +62,15 @@ class JsonlLogger(Logger):
         """Append one row; without a step it belongs to the last one seen."""
         self._last_step = step = self._last_step if step is None else step
         row = {"step": step, **{key: _plain(value) for key, value in metrics.items()}}
+        try:
+            self._append(json.dumps(row, allow_nan=False) + "\n")
+        except OSError as error:
+            raise OSError(error.errno, error.strerror, str(self._path)) from error
+
+    def _append(self, line: str) -> None:
         if self._file is None:
             self._file = self._path.open("a", encoding="utf-8")
-        self._file.write(json.dumps(row, allow_nan=False) + "\n")
+        self._file.write(line)
         self._file.flush()
 
     def log_hyperparams(
@@ -74,16 +81,20 @@ class JsonlLogger(Logger):
     def finalize(self, status: str) -> None:
         """Close the file; a later row opens it again."""
         if self._file is not None:
-            self._file.close()
+            # What a full disk did not take has been raised where it was logged.
+            with contextlib.suppress(OSError):
+                self._file.close()
             self._file = None
 
 
 def read_rows(path: Path) -> list[dict[str, Any]]:
-    """Return the rows of a `metrics.jsonl`, without one cut short by a kill."""
-    rows: list[dict[str, Any]] = []
-    for line in path.read_text(encoding="utf-8", errors="replace").splitlines():
-        with contextlib.suppress(json.JSONDecodeError):
-            rows.append(json.loads(line))
+    """Return the rows of a `metrics.jsonl`, without those that a kill or a bad disk has damaged."""
+    rows = []
+    for line in path.read_bytes().split(b"\n"):
+        with contextlib.suppress(ValueError):
+            row = json.loads(line)
+            if isinstance(row, dict) and isinstance(row.get("step"), int):
+                rows.append(row)
     return rows
 
 
@@ -92,9 +103,7 @@ def _trim(path: Path, last_step: float) -> None:
     kept = "".join(f"{json.dumps(row)}\n" for row in read_rows(path) if row["step"] <= last_step)
     if text == kept.encode():
         return
-    part = path.with_name(f"{path.name}.part")
-    part.write_text(kept, encoding="utf-8")
-    part.replace(path)
+    write_atomically(path, kept)
 
 
 def _plain(value: Any) -> Any:

@@ -21,6 +21,9 @@ from typing import TYPE_CHECKING, Any
 from lightning.pytorch.loggers import Logger
 from lightning.pytorch.utilities import rank_zero_only
 
+from lm_experiments.training.files import write_atomically
+from lm_experiments.training.offline import UNSENT_FILE
+
 if TYPE_CHECKING:
     from types import ModuleType
 
@@ -72,6 +75,7 @@ _SETTINGS: dict[str, Any] = {
     "save_code": False,
     "label_disable": True,
     "finish_timeout": FINISH_TIMEOUT,
+    "finish_timeout_raises": True,
     "x_save_requirements": False,
     "x_transaction_log_flush_interval": 2.0,
 }
@@ -178,20 +182,33 @@ class WandbMirror(Logger):
         """End the run (0 is success); waits at most `FINISH_TIMEOUT` seconds for an upload."""
         run, self._run = self._run, None
         if run is not None:
-            self._guard(lambda: run.finish(exit_code=exit_code))
+            if self._guard(lambda: _finish(run, exit_code)) and self.mode == "online":
+                (self._identity.directory / UNSENT_FILE).unlink(missing_ok=True)
             _close_service()
 
-    def _guard(self, call: Callable[[], object]) -> None:
+    def _guard(self, call: Callable[[], object]) -> bool:
+        """Return whether the client did what it was told; if not, it is told nothing more."""
         try:
             call()
+            return True
         except Exception as error:
             self._run = None
+            if self.mode == "online":
+                # The end of the sweep says how to send the rest.
+                with contextlib.suppress(OSError):
+                    (self._identity.directory / UNSENT_FILE).touch()
             log.warning(
                 "W&B stopped working (%s: %s); training goes on and metrics.jsonl is complete.",
                 type(error).__name__,
                 error,
             )
             _drop_service()
+            return False
+
+
+def _finish(run: Run, exit_code: int) -> None:
+    with _quiet():
+        run.finish(exit_code=exit_code)
 
 
 def start_run(config: LoggerConfig, identity: RunIdentity) -> tuple[Run | None, str]:
@@ -271,9 +288,7 @@ def run_id(run_dir: Path) -> str:
     if path.is_file() and (stored := path.read_text().strip()):
         return stored
     fresh = "".join(secrets.choice(_ID_ALPHABET) for _ in range(8))
-    part = path.with_name(f"{ID_FILE}.part")
-    part.write_text(f"{fresh}\n")
-    part.replace(path)
+    write_atomically(path, f"{fresh}\n")
     return fresh
 
 

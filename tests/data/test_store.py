@@ -74,7 +74,7 @@ def test_another_file_is_refused(path: Path, content: bytes) -> None:
 
 @pytest.mark.parametrize(
     "change",
-    [{"version": 2}, {"dtype": "int8"}, {"tokens": -1}, {"bytes": "9"}, {"documents": None}],
+    [{"version": 1}, {"dtype": "int8"}, {"tokens": -1}, {"bytes": "9"}, {"documents": None}],
 )
 def test_a_damaged_header_is_refused(path: Path, change: dict[str, object]) -> None:
     content = path.read_bytes()
