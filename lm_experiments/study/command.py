@@ -10,6 +10,7 @@ import hydra
 from hydra.errors import HydraException
 from omegaconf.errors import OmegaConfBaseException
 
+from lm_experiments.training.signals import StopSignals
 from lm_experiments.training.typed import ConfigError
 
 from . import sweeper
@@ -48,7 +49,8 @@ def main() -> None:
         take_code_paths(sys.argv[1:])
         offer_components()
         sweeper.register()
-        hydra.main(version_base="1.3", config_path=str(CONF), config_name="train")(run_job)()
+        with StopSignals():
+            hydra.main(version_base="1.3", config_path=str(CONF), config_name="train")(run_job)()
     except (ValueError, OSError, HydraException, OmegaConfBaseException) as error:
         if debugging:
             raise

@@ -17,9 +17,17 @@ from multiprocessing.context import ForkServerProcess
 from pathlib import Path
 from types import FrameType
 
+from lm_experiments.training.signals import SIGNALS, StopSignals
+
 # The exit code of a run that another process trains; 75 is "try again later" to many programs.
 RUNS_ELSEWHERE = 75
-PRELOADED = ["lm_experiments.training.fit", "lm_experiments.study.choices", __name__, "wandb"]
+PRELOADED = [
+    "lm_experiments.study.server_signals",
+    "lm_experiments.training.fit",
+    "lm_experiments.study.choices",
+    __name__,
+    "wandb",
+]
 
 
 def start_server() -> None:
@@ -44,11 +52,13 @@ def train_isolated(run_dir: Path, identity: dict[str, str], code_paths: Sequence
     context = multiprocessing.get_context("forkserver")
     arguments = (run_dir, identity, list(code_paths), dict(os.environ))
     process = context.Process(target=_train, args=arguments)
-    process.start()
-    with _Forwarding(process) as forwarding:
+    forwarding = _Forwarding(process)
+    with forwarding:
+        process.start()
+        forwarding.started()
         process.join()
-    if forwarding.signal is not None:
-        raise SystemExit(128 + forwarding.signal)
+    if forwarding.number is not None:
+        raise SystemExit(128 + forwarding.number)
     assert process.exitcode is not None
     return process.exitcode
 
@@ -63,7 +73,8 @@ def _train(
     os.environ.clear()
     os.environ.update(environment)
     threading.Thread(target=_end_with_parent, daemon=True).start()
-    signal.signal(signal.SIGINT, signal.default_int_handler)
+    for number in SIGNALS:
+        signal.signal(number, signal.SIG_DFL)
     from lm_experiments.training.fit import RunningElsewhereError, train_directory
 
     from .choices import load_code, load_installed
@@ -90,39 +101,22 @@ def _end_with_parent() -> None:
     os._exit(1)
 
 
-class _Forwarding:
-    """While a child is waited for, pass the signals that end a program on to it."""
+class _Forwarding(StopSignals):
+    """While a child is waited for, the signals that end a program are passed on to it.
 
-    SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGUSR1)
+    A terminal or a scheduler may have sent them to the child too, which takes both for one.
+    """
 
     def __init__(self, process: ForkServerProcess) -> None:
+        super().__init__()
         self.process = process
-        self.main = threading.current_thread() is threading.main_thread()
-        self.signal: int | None = None
 
-    def __enter__(self) -> _Forwarding:
-        if self.main:
-            self.before = {number: signal.signal(number, self._pass_on) for number in self.SIGNALS}
-        return self
+    def started(self) -> None:
+        """End the child, where a signal came before it could be told."""
+        if self.number is not None:
+            self.process.kill()
 
-    def __exit__(self, *exception: object) -> None:
-        if self.main:
-            for number, handler in self.before.items():
-                signal.signal(number, handler)
-
-    def _pass_on(self, number: int, frame: FrameType | None) -> None:
-        self.signal = number
-        # The terminal has sent Ctrl-C to the child as well; a second copy would end it at once.
-        if number == signal.SIGINT and _foreground():
-            return
+    def _note(self, number: int, frame: FrameType | None) -> None:
+        another = self.is_another(number)
         if self.process.pid is not None:
-            os.kill(self.process.pid, number)
-
-
-def _foreground() -> bool:
-    """Return whether a terminal sends its signals to this process's group."""
-    try:
-        with open(os.ctermid(), "rb") as terminal:  # noqa: PTH123
-            return os.tcgetpgrp(terminal.fileno()) == os.getpgrp()
-    except OSError:
-        return False
+            os.kill(self.process.pid, signal.SIGKILL if another else number)

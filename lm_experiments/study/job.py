@@ -15,6 +15,7 @@ from omegaconf import DictConfig
 
 from lm_experiments.training.config import RunConfig, load_config
 from lm_experiments.training.files import write_json
+from lm_experiments.training.signals import SIGNALS
 from lm_experiments.training.typed import ConfigError
 
 from .choices import load_code
@@ -35,7 +36,6 @@ from .summary import offline_lines, run_line
 
 SINGLE = "single"
 # How a run's process ends where a signal asked it to: after saving, or before it could.
-SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGUSR1)
 INTERRUPTED = {code: 128 + n for n in SIGNALS for code in (128 + n, -n)}
 # Keys that name, place or watch a run, and so do not make it another arm.
 NOT_ARM = (
@@ -132,6 +132,9 @@ def _train_here(run: PlannedRun) -> None:
 
 def _run_in_sweep(directory: Path, retries: int) -> None:
     """Train a run from the directory its sweep has planned and made."""
+    if run_status(directory) == "done":
+        print(f"{directory.name}: another process has trained it meanwhile.", flush=True)
+        return
     config = load_config(directory)
     identity = json.loads((directory / IDENTITY).read_text(encoding="utf-8"))
     kills = _memory_kills()

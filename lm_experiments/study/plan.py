@@ -179,7 +179,8 @@ def _place(config: RunConfig, identity: str, data_hash: str) -> Path:
 
 
 def _check_ours(directory: Path, identity: str, data_hash: str) -> None:
-    if not any(directory.iterdir()):
+    # Until it has its configuration, a directory holds nothing but what is being written to it.
+    if all(path.name.startswith(".") for path in directory.iterdir()):
         return
     there = load_config(directory)
     if config_hash(there, data_hash, find_device(there).precision) != identity:

@@ -13,7 +13,7 @@ from typing import Any
 from filelock import FileLock
 
 from lm_experiments.training.config import load_config, plain_values
-from lm_experiments.training.files import write_json
+from lm_experiments.training.files import remove_unfinished, write_json
 from lm_experiments.training.typed import ConfigError
 
 from .identity import NOT_IDENTITY
@@ -52,6 +52,7 @@ def record_sweep(
     """
     folder.mkdir(parents=True, exist_ok=True)
     with FileLock(folder / f".{FILE}.lock"):
+        remove_unfinished(folder, f".{FILE}.*")
         known = read_sweep(folder)
         _check_study(folder, known.get("study"), study)
         rows = {_place(row): row for row in known["runs"]}

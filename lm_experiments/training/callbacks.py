@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import signal
 import sys
-import threading
 from pathlib import Path
 from typing import Any
 
@@ -14,6 +12,7 @@ from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn, Ti
 
 from .checkpoints import save_checkpoint
 from .module import LanguageModel
+from .signals import StopSignals
 
 
 class AtStepEnd(Callback):
@@ -69,26 +68,16 @@ class StopAtBadNumbers(Callback):
 
 
 class Interruption(AtStepEnd):
-    """Turns SIGINT, SIGTERM and SLURM's SIGUSR1 into an end between two steps, with a checkpoint.
+    """Turns a signal that asks for an end into one between two steps, with a checkpoint."""
 
-    A second signal ends the process at once.
-    """
-
-    SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGUSR1)
-
-    def __init__(self, run_dir: Path) -> None:
+    def __init__(self, run_dir: Path, signals: StopSignals) -> None:
         self.run_dir = run_dir
-        self.signal: int | None = None
-        self._before: dict[int, Any] = {}
+        self.signals = signals
 
     def on_train_start(self, trainer: Trainer, pl_module: Any) -> None:
-        """Take the signals, where this thread may; Lightning has taken them before."""
-        if threading.current_thread() is threading.main_thread():
-            self._before = {number: signal.signal(number, self._note) for number in self.SIGNALS}
-
-    def _note(self, number: int, frame: Any) -> None:
-        self.signal = number
-        signal.signal(number, signal.SIG_DFL)
+        """Have signals wait for the end of the step; Lightning has taken one of them before."""
+        self.signals.deferred = True
+        self.signals.take()
 
     def step_over(self, trainer: Trainer, module: LanguageModel) -> None:
         """Save and stop, where a signal came during the step.
@@ -96,16 +85,15 @@ class Interruption(AtStepEnd):
         Raises:
             SystemExit: with 128 plus the signal's number, as a shell reports it.
         """
-        if self.signal is not None and trainer.global_step < trainer.max_steps:
+        number = self.signals.number
+        if number is not None and trainer.global_step < trainer.max_steps:
             if module.is_finite():
                 save_checkpoint(trainer, self.run_dir)
-            raise SystemExit(128 + self.signal)
+            raise SystemExit(128 + number)
 
     def teardown(self, trainer: Trainer, pl_module: Any, stage: str) -> None:
-        """Give the signals back."""
-        for number, handler in self._before.items():
-            signal.signal(number, handler)
-        self._before = {}
+        """Have signals act at once again."""
+        self.signals.deferred = False
 
 
 class RunProgress(Callback):

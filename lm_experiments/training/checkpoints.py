@@ -17,6 +17,7 @@ import torch
 from lm_experiments.model import Transformer, sketch_model
 
 from .config import RunConfig
+from .files import UNFINISHED, remove_unfinished
 from .typed import ConfigError
 
 if TYPE_CHECKING:
@@ -66,7 +67,7 @@ def write_whole(checkpoint: Mapping[str, Any], path: Path) -> None:
     Raises:
         CheckpointError: naming the path and the free space, where it cannot be written.
     """
-    temporary = path.with_name(f".{path.name}.part")
+    temporary = path.with_name(f".{path.name}{UNFINISHED}")
     try:
         path.parent.mkdir(exist_ok=True)
         _check_space(checkpoint, path.parent)
@@ -88,6 +89,8 @@ def write_whole(checkpoint: Mapping[str, Any], path: Path) -> None:
 def check_writable(run_dir: Path) -> None:
     """Find out before the first step whether checkpoints can be written at all.
 
+    What a kill while one was written has left is taken away.
+
     Raises:
         CheckpointError: where they cannot.
     """
@@ -96,6 +99,8 @@ def check_writable(run_dir: Path) -> None:
         probe.parent.mkdir(exist_ok=True)
         probe.touch()
         probe.unlink()
+        remove_unfinished(probe.parent)
+        _remove_surplus(run_dir)
     except OSError as error:
         raise CheckpointError(f"{probe.parent} cannot be written to: {error.strerror}.") from error
 
@@ -151,6 +156,14 @@ def load_model(run_dir: Path, config: RunConfig, device: str = "cpu") -> Transfo
             "after training."
         ) from None
     return model.eval()
+
+
+def _remove_surplus(run_dir: Path) -> None:
+    """Remove what a kill between a save and the removal after it has left."""
+    there = _checkpoints(run_dir)
+    if len(there) > KEPT:
+        for old in [path for path in there if is_whole(path)][KEPT:]:
+            old.unlink()
 
 
 def _checkpoints(run_dir: Path) -> list[Path]:

@@ -8,6 +8,15 @@ import tempfile
 from pathlib import Path
 from typing import Any
 
+# How the names of files end that are still being written.
+UNFINISHED = ".part"
+
+
+def remove_unfinished(folder: Path, names: str = "*") -> None:
+    """Remove what a killed process left half written; nobody may be writing there now."""
+    for path in folder.glob(f"{names}{UNFINISHED}"):
+        path.unlink(missing_ok=True)
+
 
 def write_atomically(path: Path, text: str) -> None:
     """Write a UTF-8 file so that nobody ever sees half of it; what was there is replaced.
@@ -22,7 +31,9 @@ def write_atomically(path: Path, text: str) -> None:
 
 
 def _write(path: Path, text: str) -> None:
-    descriptor, temporary = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
+    descriptor, temporary = tempfile.mkstemp(
+        dir=path.parent, prefix=f".{path.name}.", suffix=UNFINISHED
+    )
     try:
         with os.fdopen(descriptor, "w", encoding="utf-8") as file:
             file.write(text)

@@ -21,9 +21,11 @@ from .checkpoint_io import WholeFiles
 from .checkpoints import check_writable, checkpoint_step, newest_checkpoint
 from .config import RunConfig, load_config, plain_values
 from .devices import Device, find_device, peak_memory_bytes, prepare_process
+from .files import remove_unfinished
 from .loggers import RunLoggers, build_loggers
 from .module import LanguageModel
-from .result import RESULT, write_result
+from .result import RESULT, is_done, write_result
+from .signals import StopSignals
 
 LOG = "train.log"
 LOCK = ".lock"
@@ -47,13 +49,19 @@ def train_directory(run_dir: Path, identity: dict[str, Any]) -> None:
 
     Raises:
         RunningElsewhereError: where another process trains this run.
-        SystemExit: 130 or 143 after SIGINT or SIGTERM, the run saved and marked interrupted.
+        SystemExit: 128 plus the number of a signal that asked for an end, the run saved and
+            marked interrupted.
     """
     config = load_config(run_dir)
-    with _held(run_dir), _logging_to(run_dir / LOG):
+    with _held(run_dir):
+        if is_done(run_dir):
+            # Another process has trained it since this one was told to.
+            return
         # What an earlier attempt came to is in the log; here it would outlive a sudden death.
         (run_dir / RESULT).unlink(missing_ok=True)
-        Run(run_dir, config, identity).train()
+        remove_unfinished(run_dir)
+        with _logging_to(run_dir / LOG):
+            Run(run_dir, config, identity).train()
 
 
 class Run:
@@ -61,6 +69,7 @@ class Run:
 
     def __init__(self, run_dir: Path, config: RunConfig, identity: dict[str, Any]) -> None:
         self.run_dir = run_dir
+        self.signals = StopSignals()
         self.config = config
         self.identity = identity
         self.checkpoint = newest_checkpoint(run_dir)
@@ -71,14 +80,16 @@ class Run:
 
     def train(self) -> None:
         """Train to the end, and write down how it ended."""
-        try:
-            self._fit()
-        except BaseException as error:
-            log.exception("The run stopped.")
-            asked = isinstance(error, (KeyboardInterrupt, SystemExit))
-            self._close("interrupted" if asked else "failed", None if asked else error)
-            raise
-        self._close("done")
+        with self.signals:
+            try:
+                self._fit()
+            except BaseException as error:
+                log.exception("The run stopped.")
+                # A component that calls sys.exit was not asked to.
+                asked = isinstance(error, SystemExit) and self.signals.number is not None
+                self._close("interrupted" if asked else "failed", None if asked else error)
+                raise
+            self._close("done")
 
     def _fit(self) -> None:
         config = self.config
@@ -135,7 +146,7 @@ class Run:
                 RunProgress(f"{self.config.arm[:LABEL_LENGTH]} s{self.config.seed}"),
                 Checkpoints(self.run_dir, trainer.checkpoint_every),
                 StopAtBadNumbers(),
-                Interruption(self.run_dir),
+                Interruption(self.run_dir, self.signals),
             ],
             enable_checkpointing=False,
             enable_progress_bar=False,
@@ -206,6 +217,7 @@ def _logging_to(path: Path) -> Iterator[None]:
     handler = LogFile(path, encoding="utf-8")
     handler.setFormatter(logging.Formatter("%(asctime)s %(name)s %(levelname)s %(message)s"))
     root = logging.getLogger()
+    level = root.level
     root.addHandler(handler)
     root.setLevel(logging.INFO)
     logging.captureWarnings(True)
@@ -216,4 +228,5 @@ def _logging_to(path: Path) -> Iterator[None]:
         yield
     finally:
         root.removeHandler(handler)
+        root.setLevel(level)
         handler.close()

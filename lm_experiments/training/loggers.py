@@ -34,8 +34,10 @@ class JsonlLogger(Logger):
         self._path = run_dir / METRICS_FILE
         self._file: TextIO | None = None
         self._last_step = 0
+        self._kept: set[tuple[int, frozenset[str]]] = set()
         if getattr(rank_zero_only, "rank", 0) == 0 and self._path.is_file():
             _trim(self._path, math.inf if resume_step is None else resume_step)
+            self._kept = {(row["step"], frozenset(row)) for row in read_rows(self._path)}
 
     @property
     def name(self) -> str:
@@ -62,6 +64,9 @@ class JsonlLogger(Logger):
         """Append one row; without a step it belongs to the last one seen."""
         self._last_step = step = self._last_step if step is None else step
         row = {"step": step, **{key: _plain(value) for key, value in metrics.items()}}
+        if (step, frozenset(row)) in self._kept:
+            # The last validation is made again where a run was killed between it and its result.
+            return
         try:
             self._append(json.dumps(row, allow_nan=False) + "\n")
         except OSError as error:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import importlib.metadata
+import json
 import math
 import platform
 import subprocess
@@ -130,6 +131,15 @@ def _costs(config: RunConfig, history: History) -> dict[str, Any]:
         "tokens_per_second": history.tokens_per_second,
         "learning_rate": config.optimizer.lr,
     }
+
+
+def is_done(run_dir: Path) -> bool:
+    """Return whether a run's result says that it was trained to its end."""
+    try:
+        result = json.loads((run_dir / RESULT).read_text(encoding="utf-8"))
+    except (OSError, ValueError):
+        return False
+    return isinstance(result, dict) and result.get("status") == "done"
 
 
 def provenance() -> dict[str, Any]:

@@ -1,0 +1,57 @@
+"""The signals that ask a program to end: Ctrl-C, SIGTERM, and SLURM's SIGUSR1."""
+
+from __future__ import annotations
+
+import os
+import signal
+import threading
+import time
+from types import FrameType
+from typing import Any
+
+SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGUSR1)
+# Within this time a signal that comes again was sent once and came two ways: to all processes of
+# a sweep, by a terminal or a scheduler, and passed on by the process that started them.
+SAME_SIGNAL_SECONDS = 1.0
+
+
+class StopSignals:
+    """Takes the signals that ask this process to end, while its ``with`` block runs.
+
+    The first one raises SystemExit with 128 plus its number, as a shell reports it. While
+    `deferred` is set it is only noted. A later one ends the process at once.
+    """
+
+    def __init__(self) -> None:
+        self.number: int | None = None
+        self.deferred = False
+        self._came = 0.0
+        self._before: dict[int, Any] = {}
+
+    def __enter__(self) -> StopSignals:
+        self._before = self.take()
+        return self
+
+    def __exit__(self, *exception: object) -> None:
+        for number, handler in self._before.items():
+            signal.signal(number, handler)
+
+    def take(self) -> dict[int, Any]:
+        """Take the signals, where this thread may, and return who had them."""
+        if threading.current_thread() is not threading.main_thread():
+            return {}
+        return {number: signal.signal(number, self._note) for number in SIGNALS}
+
+    def is_another(self, number: int) -> bool:
+        """Note a signal; return whether it is not the first, nor a copy of the first."""
+        if self.number is None:
+            self.number, self._came = number, time.monotonic()
+        return time.monotonic() - self._came > SAME_SIGNAL_SECONDS
+
+    def _note(self, number: int, frame: FrameType | None) -> None:
+        first = self.number is None
+        if self.is_another(number):
+            signal.signal(number, signal.SIG_DFL)
+            os.kill(os.getpid(), number)
+        if first and not self.deferred:
+            raise SystemExit(128 + number)

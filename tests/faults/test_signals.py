@@ -1,0 +1,342 @@
+"""Signals to a run and to a sweep, as people, terminals and schedulers send them."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import pty
+import signal
+import threading
+import time
+from collections.abc import Iterator
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+import pytest
+from processes import (
+    Answer,
+    Command,
+    Place,
+    assert_same,
+    fault,
+    in_step,
+    result,
+    time_limit,
+    until,
+)
+
+SWEEP = ("-m", "ffn=relu,swiglu", "name=grid")
+CODES = {"SIGINT": 130, "SIGTERM": 143, "SIGUSR1": 138}
+# What a signal may take to end a command whose steps take milliseconds.
+PROMPT = 15.0
+AT_ONCE = 4.0
+# Three passes over 25 windows one by one, of three calls each: in the middle of the second, which
+# belongs to the tenth step, and of the third, which follows the twelfth.
+SECOND_VALIDATION, LAST_VALIDATION = 110, 190
+
+
+@pytest.fixture(autouse=True)
+def limit() -> Iterator[None]:
+    with time_limit(150):
+        yield
+
+
+@pytest.fixture
+def place(tmp_path: Path) -> Place:
+    return Place(tmp_path)
+
+
+class Pause:
+    """A command held in the middle of something until it is let go."""
+
+    def __init__(self, place: Place) -> None:
+        self.marks = place.folder / "pause"
+        self.action = f"pause:{self.marks}"
+
+    def reached(self, command: Command) -> None:
+        """Wait until the command stands there."""
+        there = self.marks.with_suffix(".reached")
+        until(lambda: there.exists() or command.poll() is not None, 60, "the pause", command)
+        assert there.exists(), command.text()
+
+    def go(self) -> None:
+        """Let it go on."""
+        self.marks.with_suffix(".go").touch()
+
+
+def signalled(
+    place: Place, name: str, group: bool, *arguments: str, cold: bool = False, **more: Any
+) -> Answer:
+    """Send a signal in the middle of the sixth step, and return how the command ended."""
+    pause = Pause(place)
+    environment = in_step(6, action=pause.action)
+    with place.start(*arguments, environment=environment, cold=cold, **more) as command:
+        pause.reached(command)
+        command.send(getattr(signal, name), group)
+        # The command may take the signal while it is held, and nothing is sent twice.
+        time.sleep(0.3)
+        pause.go()
+        return command.wait(PROMPT)
+
+
+@cache
+def calm(folder: Path, *arguments: str) -> Place:
+    """Return a place where the command was typed and nothing happened."""
+    there = Place(folder / f"calm{len(arguments)}")
+    assert there.train(*arguments, cold=False).code == 0
+    return there
+
+
+def assert_continues(place: Place, sweep: str, *arguments: str) -> None:
+    """Repeat the command, and compare all runs with those of a place where nothing happened."""
+    answer = place.train(*arguments, cold=False)
+    assert answer.code == 0, answer.text
+    whole = calm(place.folder.parent, *arguments)
+    for run, other in zip(place.runs(sweep), whole.runs(sweep), strict=True):
+        assert_same(run, other, saved=False)
+    assert place.litter() == []
+
+
+@pytest.mark.parametrize("name", CODES)
+def test_a_signal_to_a_single_run_saves_it(place: Place, name: str) -> None:
+    answer = signalled(place, name, False)
+    assert answer.code == CODES[name], answer.text
+    assert result(place.run())["status"] == "interrupted"
+    assert [p.name for p in (place.run() / "checkpoints").iterdir() if "06" in p.name]
+    assert_continues(place, "single")
+
+
+@pytest.mark.parametrize(
+    ("name", "group"),
+    [
+        ("SIGTERM", True),
+        ("SIGINT", False),
+        pytest.param("SIGINT", True, marks=pytest.mark.slow),
+        pytest.param("SIGTERM", False, marks=pytest.mark.slow),
+        pytest.param("SIGUSR1", False, marks=pytest.mark.slow),
+        pytest.param("SIGUSR1", True, marks=pytest.mark.slow),
+    ],
+)
+def test_a_signal_to_a_sweep_stops_it_and_the_same_command_goes_on(
+    place: Place, name: str, group: bool
+) -> None:
+    answer = signalled(place, name, group, *SWEEP)
+    assert answer.code == CODES[name], answer.text
+    assert "Stopped. The same command continues" in answer.text
+    assert "Traceback" not in answer.text
+    run = place.run("grid", "relu*")
+    assert result(run)["status"] == "interrupted"
+    assert [path.name for path in (run / "checkpoints").glob("*06.ckpt")]
+    assert not (place.run("grid", "swiglu*") / "metrics.jsonl").exists()
+    assert_continues(place, "grid", *SWEEP)
+
+
+@pytest.mark.parametrize(
+    ("name", "point"),
+    [
+        ("SIGTERM", ("faults.validate", SECOND_VALIDATION)),
+        ("SIGINT", ("faults.validate", LAST_VALIDATION)),
+        ("SIGTERM", ("faults.validate", LAST_VALIDATION)),
+        ("SIGINT", ("os.rename", "*/train.bin")),
+        ("SIGTERM", ("os.rename", "*/train.bin")),
+        ("SIGTERM", ("os.rename", "*/step-00000012.ckpt")),
+    ],
+)
+def test_a_signal_outside_the_steps_is_told_to_the_shell(
+    place: Place, name: str, point: tuple[str, str]
+) -> None:
+    """In the last validation, while data is prepared, and while the last checkpoint is written."""
+    pause = Pause(place)
+    environment = fault(*point, 1, pause.action)
+    options = ("data.eval_batch_size=1",)
+    with place.start(*options, environment=environment, cold=False) as command:
+        pause.reached(command)
+        command.send(getattr(signal, name))
+        time.sleep(0.3)
+        pause.go()
+        answer = command.wait(PROMPT)
+    if answer.code == 0:
+        # It was as good as over, and is.
+        assert result(place.run())["status"] == "done"
+    else:
+        assert answer.code == CODES[name], answer.text
+        assert not [r for r in place.runs("single") if result_of(r) not in (None, "interrupted")]
+    assert_continues(place, "single", *options)
+
+
+def result_of(run: Path) -> str | None:
+    return result(run)["status"] if (run / "result.json").exists() else None
+
+
+@pytest.mark.parametrize("name", ["SIGINT", "SIGTERM"])
+def test_a_signal_between_two_runs_stops_the_sweep(place: Place, name: str) -> None:
+    pause = Pause(place)
+    environment = fault("open", "*/swiglu-s0*/identity.json", 2, pause.action)
+    with place.start(*SWEEP, environment=environment, cold=False) as command:
+        pause.reached(command)
+        command.send(getattr(signal, name))
+        time.sleep(0.3)
+        pause.go()
+        answer = command.wait(PROMPT)
+    assert answer.code == CODES[name], answer.text
+    assert "Stopped. The same command continues" in answer.text
+    assert "Traceback" not in answer.text
+    assert result(place.run("grid", "relu*"))["status"] == "done"
+    assert_continues(place, "grid", *SWEEP)
+
+
+@pytest.mark.parametrize("sweep", [(), SWEEP])
+def test_a_second_ctrl_c_ends_it_at_once(place: Place, sweep: tuple[str, ...]) -> None:
+    pause = Pause(place)
+    environment = in_step(6, action=pause.action)
+    with place.start(*sweep, environment=environment, cold=False) as command:
+        pause.reached(command)
+        command.send(signal.SIGINT, group=True)
+        time.sleep(1.5)
+        assert command.poll() is None, "the first Ctrl-C waits for the step to end"
+        command.send(signal.SIGINT, group=True)
+        assert command.wait(AT_ONCE).code == 130
+        until(lambda: command.left() == [], AT_ONCE, "its processes to end")
+    assert_continues(place, "grid" if sweep else "single", *sweep)
+
+
+def test_ctrl_c_in_a_terminal(place: Place) -> None:
+    """The terminal sends the signal to every process of the sweep by itself."""
+    pause = Pause(place)
+    with terminal() as (keyboard, name):
+        environment = in_step(6, action=pause.action)
+        with place.start(*SWEEP, environment=environment, terminal=name) as command:
+            pause.reached(command)
+            os.write(keyboard, b"\x03")
+            time.sleep(0.3)
+            pause.go()
+            answer = command.wait(PROMPT)
+    assert answer.code == 130, answer.text
+    assert "Stopped. The same command continues" in answer.text
+    assert result(place.run("grid", "relu*"))["status"] == "interrupted"
+    assert_continues(place, "grid", *SWEEP)
+
+
+@contextlib.contextmanager
+def terminal() -> Iterator[tuple[int, str]]:
+    """Open a terminal; what is shown on it is thrown away."""
+    keyboard, screen = pty.openpty()
+
+    def read() -> None:
+        with contextlib.suppress(OSError):
+            while os.read(keyboard, 1024):
+                pass
+
+    threading.Thread(target=read, daemon=True).start()
+    try:
+        yield keyboard, os.ttyname(screen)
+    finally:
+        os.close(screen)
+        os.close(keyboard)
+
+
+def test_a_sweep_killed_alone_leaves_no_training_behind(place: Place) -> None:
+    pause = Pause(place)
+    environment = in_step(6, action=pause.action)
+    with place.start(*SWEEP, environment=environment, cold=False) as command:
+        pause.reached(command)
+        assert len(command.left()) > 1
+        command.send(signal.SIGKILL)
+        assert command.wait(AT_ONCE).code == 137
+        until(lambda: command.left() == [], AT_ONCE, "its training to end by itself")
+    assert_continues(place, "grid", *SWEEP)
+
+
+def test_a_training_killed_alone_is_recorded_whatever_was_recorded_before(place: Place) -> None:
+    """An interruption first, then a kill: what is true now is what counts."""
+    assert signalled(place, "SIGTERM", False, *SWEEP).code == CODES["SIGTERM"]
+    answer = place.train(*SWEEP, environment=in_step(2, action="SIGKILL"), cold=False)
+    assert answer.code == 1
+    relu = result(place.run("grid", "relu*"))
+    assert relu["status"] == "failed", answer.text
+    assert "signal 9" in relu["error"]["message"]
+    assert place.train(*SWEEP, cold=False).code == 0
+
+
+def test_no_old_result_stands_in_a_run_that_goes_on(place: Place) -> None:
+    assert signalled(place, "SIGTERM", False).code == CODES["SIGTERM"]
+    killed = place.train(environment=in_step(2), cold=False)
+    assert killed.code == 137
+    assert not (place.run() / "result.json").exists()
+
+
+@pytest.mark.parametrize(
+    ("end", "group"),
+    [pytest.param("SIGTERM", False, marks=pytest.mark.slow), ("SIGINT", True), ("SIGKILL", True)],
+)
+def test_wandb_is_closed_and_goes_on_under_the_same_id(place: Place, end: str, group: bool) -> None:
+    options = ("logger=wandb", "logger.mode=offline")
+    if end in CODES:
+        assert signalled(place, end, group, *options).code == CODES[end]
+        [log] = logs(place.run())
+        assert exit_code(log) == 1
+    else:
+        assert place.train(*options, environment=in_step(7), cold=False).code == 137
+        [log] = logs(place.run())
+    before = (place.run() / "wandb_id").read_text()
+    answer = place.train(*options, cold=False)
+    assert answer.code == 0, answer.text
+    assert (place.run() / "wandb_id").read_text() == before
+    assert len(logs(place.run())) == 2
+    assert all(before.strip() in path.name for path in logs(place.run()))
+    assert exit_code(max(logs(place.run()))) == 0
+    sent = [step for path in logs(place.run()) for step in training_steps(path)]
+    assert sorted(sent) == list(range(1, 13))
+
+
+def logs(run: Path) -> list[Path]:
+    return sorted(run.glob("wandb/offline-run-*/*.wandb"))
+
+
+def training_steps(log: Path) -> list[int]:
+    from lm_experiments.training.wandb_logger import logged_keys
+
+    return [step for step, keys in logged_keys(log).items() if "train/loss" in keys]
+
+
+def exit_code(log: Path) -> int | None:
+    """Return the exit code a W&B log was closed with, None where it was not."""
+    from wandb.proto import wandb_internal_pb2
+
+    from lm_experiments.training.wandb_logger import _records
+
+    for data in _records(log.read_bytes()):
+        record = vars(wandb_internal_pb2)["Record"]()
+        record.ParseFromString(data)
+        if record.WhichOneof("record_type") == "exit":
+            return int(record.exit.exit_code)
+    return None
+
+
+@pytest.mark.slow
+def test_a_sweep_with_wandb_leaves_nothing_behind_after_a_kill_of_its_main_process(
+    place: Place,
+) -> None:
+    sweep = (*SWEEP, "logger=wandb", "logger.mode=offline")
+    pause = Pause(place)
+    environment = in_step(6, action=pause.action)
+    with place.start(*sweep, environment=environment, cold=False) as command:
+        pause.reached(command)
+        command.send(signal.SIGKILL)
+        until(lambda: command.left() == [], 15, "everything to end by itself")
+    answer = place.train(*sweep, cold=False)
+    assert answer.code == 0, answer.text
+    for run in place.runs("grid"):
+        sent = [step for path in logs(run) for step in training_steps(path)]
+        assert sorted(sent) == list(range(1, 13))
+
+
+@pytest.mark.slow
+def test_a_single_run_signalled_as_typed(place: Place) -> None:
+    answer = signalled(place, "SIGTERM", True, cold=True)
+    assert answer.code == 143, answer.text
+    assert result(place.run())["status"] == "interrupted"
+    answer = place.train()
+    assert answer.code == 0, answer.text
+    assert_same(place.run(), calm(place.folder.parent).run(), saved=False)
