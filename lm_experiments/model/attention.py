@@ -48,10 +48,10 @@ class CausalAttention(Attention):
         super().__init__()
         self.sizes = sizes
         inner = sizes.n_heads * sizes.head_width
-        self.query = Linear(sizes.d_model, inner, bias=sizes.bias)
-        self.key = Linear(sizes.d_model, inner, bias=sizes.bias)
-        self.value = Linear(sizes.d_model, inner, bias=sizes.bias)
-        self.out = Linear(inner, sizes.d_model, role="residual", bias=sizes.bias)
+        self.query = Linear(sizes.d_model, inner, role="query", bias=sizes.bias)
+        self.key = Linear(sizes.d_model, inner, role="key", bias=sizes.bias)
+        self.value = Linear(sizes.d_model, inner, role="value", bias=sizes.bias)
+        self.out = Linear(inner, sizes.d_model, role="out", bias=sizes.bias)
 
     def forward(
         self, x: Tensor, position: Position, phases: Tensor | None, positions: Tensor

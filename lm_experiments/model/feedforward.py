@@ -36,8 +36,8 @@ class Ungated(FeedForward):
 
     def __init__(self, options: NoOptions, d_model: int, width: int, bias: bool = False) -> None:
         super().__init__()
-        self.up = Linear(d_model, width, bias=bias)
-        self.down = Linear(width, d_model, role="residual", bias=bias)
+        self.up = Linear(d_model, width, role="up", bias=bias)
+        self.down = Linear(width, d_model, role="down", bias=bias)
 
     def forward(self, x: Tensor) -> Tensor:
         """Apply the layer at each position."""
@@ -52,9 +52,9 @@ class Gated(FeedForward):
 
     def __init__(self, options: NoOptions, d_model: int, width: int, bias: bool = False) -> None:
         super().__init__()
-        self.gate = Linear(d_model, width, bias=bias)
-        self.up = Linear(d_model, width, bias=bias)
-        self.down = Linear(width, d_model, role="residual", bias=bias)
+        self.gate = Linear(d_model, width, role="gate", bias=bias)
+        self.up = Linear(d_model, width, role="up", bias=bias)
+        self.down = Linear(width, d_model, role="down", bias=bias)
 
     def forward(self, x: Tensor) -> Tensor:
         """Apply the layer at each position."""

@@ -13,7 +13,7 @@ import math
 import torch
 from torch import Tensor, nn
 
-from .linear import Linear
+from .linear import RESIDUAL_ROLES, Linear
 from .registry import Choice, NoOptions, build, register
 
 
@@ -59,7 +59,7 @@ class GPT2Init(InitScheme):
 
     def linear(self, weight: Tensor, role: str, generator: torch.Generator) -> None:
         """Fill a linear weight; those that write to the residual stream get a smaller std."""
-        shrink = math.sqrt(2 * self.n_layers) if role == "residual" else 1.0
+        shrink = math.sqrt(2 * self.n_layers) if role in RESIDUAL_ROLES else 1.0
         nn.init.normal_(weight, std=self.STD / shrink, generator=generator)
 
     def embedding(self, weight: Tensor, generator: torch.Generator) -> None:
@@ -88,7 +88,7 @@ def initialise(model: nn.Module, choice: Choice, n_layers: int, seed: int) -> No
 @torch.no_grad()
 def _fill(module: nn.Module, name: str, scheme: InitScheme, seed: int) -> None:
     if isinstance(module, nn.Linear):
-        role = module.role if isinstance(module, Linear) else "hidden"
+        role = module.role if isinstance(module, Linear) else "up"
         with _drawn_on_cpu(module.weight) as weight:
             scheme.linear(weight, role, _generator(seed, f"{name}.weight"))
         if module.bias is not None:

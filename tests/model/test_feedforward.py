@@ -6,6 +6,7 @@ import pytest
 import torch
 
 from lm_experiments.model.feedforward import FeedForward, Gated
+from lm_experiments.model.linear import RESIDUAL_ROLES
 from lm_experiments.model.registry import NoOptions, component, names
 
 # down(f(up(x))) or down(f(gate(x)) * up(x)) with every weight 1: values at x = -1 and x = 2.
@@ -92,4 +93,4 @@ def test_biases_are_there_when_asked_for(name: str) -> None:
 @pytest.mark.parametrize("name", names("ffn"))
 def test_only_the_last_matrix_writes_to_the_residual_stream(name: str) -> None:
     roles = {child: module.role for child, module in layer(name).named_children()}
-    assert [child for child, role in roles.items() if role == "residual"] == ["down"]
+    assert [child for child, role in roles.items() if role in RESIDUAL_ROLES] == ["down"]

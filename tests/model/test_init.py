@@ -30,8 +30,8 @@ def drawn(scheme: CS336Init | GPT2Init, shape: tuple[int, int], role: str) -> Te
 @pytest.mark.parametrize(
     ("role", "shape", "nominal"),
     [
-        ("hidden", (512, 1536), math.sqrt(2 / 2048)),
-        ("residual", (512, 1536), math.sqrt(2 / 2048)),
+        ("up", (512, 1536), math.sqrt(2 / 2048)),
+        ("down", (512, 1536), math.sqrt(2 / 2048)),
         ("head", (2000, 500), math.sqrt(2 / 2500)),
         ("embedding", (2000, 500), 1.0),
     ],
@@ -48,10 +48,10 @@ def test_cs336_is_a_normal_cut_at_three_std(
 @pytest.mark.parametrize(
     ("role", "std"),
     [
-        ("hidden", 0.02),
+        ("up", 0.02),
         ("head", 0.02),
         ("embedding", 0.02),
-        ("residual", 0.02 / math.sqrt(2 * 12)),
+        ("down", 0.02 / math.sqrt(2 * 12)),
     ],
 )
 def test_gpt2_is_normal_and_smaller_where_it_writes_to_the_stream(role: str, std: float) -> None:
