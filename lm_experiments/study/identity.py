@@ -37,7 +37,10 @@ NOT_IDENTITY = {
 }
 # Options that came later, at the value that does what was done before them: runs from before keep
 # their hash.
-NEUTRAL: dict[str, dict[str, Any]] = {"": {"control": None}, "model": {"dropout": 0.0}}
+NEUTRAL: dict[str, dict[str, Any]] = {
+    "": {"control": None},
+    "model": {"dropout": 0.0},
+}
 SLUG_LENGTH = 80
 
 
@@ -51,13 +54,14 @@ def config_hash(config: RunConfig, data_hash: str, precision: str) -> str:
     """
     values = plain_values(config)
     for section, keys in NOT_IDENTITY.items():
-        part = values[section] if section else values
+        part = _section(values, section)
         for key in keys:
             part.pop(key, None)
     for section, neutral in NEUTRAL.items():
-        part = values[section] if section else values
-        for key in [key for key, value in neutral.items() if part[key] == value]:
-            del part[key]
+        part = _section(values, section)
+        for key, value in neutral.items():
+            if key in part and part[key] == value:
+                del part[key]
     values["model"]["ffn_width"] = config.model.width
     values["trainer"]["precision"] = precision
     values["data_hash"] = data_hash
@@ -96,6 +100,13 @@ def sweep_name(swept: Sequence[str], fixed: Sequence[str]) -> str:
         return name
     digest = hashlib.sha256(name.encode()).hexdigest()[:8]
     return f"{name[: SLUG_LENGTH - 9]}-{digest}"
+
+
+def _section(values: dict[str, Any], path: str) -> dict[str, Any]:
+    """Return the part of nested values that a dotted path names."""
+    for key in path.split(".") if path else ():
+        values = values[key]
+    return values
 
 
 def _file_hash(path: str) -> str:
