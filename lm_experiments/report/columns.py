@@ -23,7 +23,8 @@ class Column:
     """A title and the text of its cells.
 
     `wraps` lets a narrow terminal break the text; `rank` is the order in which one goes without
-    the column, 0 for never; `printed` puts it on paper.
+    the column, 0 for never; `printed` puts it on paper; `measured` says that training the same
+    runs again gives other values.
     """
 
     title: str
@@ -32,6 +33,7 @@ class Column:
     wraps: bool = False
     rank: int = 0
     printed: bool = True
+    measured: bool = False
     shown: Callable[[Table], bool] = lambda table: True
 
 
@@ -157,6 +159,7 @@ def _costs(table: Table) -> list[Column]:
             lambda row: fixed(row.mean("tokens_per_second"), ",.0f"),
             rank=2,
             printed=False,
+            measured=True,
         ),
         Column(
             "outcome",

@@ -24,9 +24,10 @@ PLAIN_WIDTH = 10_000
 def markdown(table: Table, pictures: Mapping[str, str] | None = None) -> str:
     """The whole report as GitHub Markdown, numbers aligned right.
 
-    `pictures` maps the file name of each picture to what it shows.
+    It holds nothing measured, so that sweeps of equal results have equal reports. `pictures`
+    maps the file name of each picture to what it shows.
     """
-    chosen = columns(table)
+    chosen = [column for column in columns(table) if not column.measured]
     lines = [
         f"# {_plain(table.sweep.name)}",
         "",
@@ -74,7 +75,7 @@ def show_table(table: Table, console: Console) -> None:
     _print(console, f"{table.sweep.name}: {headline(table)}\n")
     _print(console, view)
     if dropped:
-        _print(console, f"\nToo narrow for {', '.join(dropped)}; table.md has every column.")
+        _print(console, f"\nToo narrow for {', '.join(dropped)}; table.csv has every column.")
     _print(console, "\n" + "\n".join([legend(table), *notes(table)]))
 
 

@@ -267,3 +267,15 @@ def test_a_thousand_run_directories(sweep: SweepFactory) -> None:
 )
 def test_si_prefixes(value: float | None, text: str) -> None:
     assert si(value) == text
+
+
+def test_equal_results_make_equal_reports_whatever_speed_was_measured(tmp_path: Path) -> None:
+    tables = []
+    for name, speed in (("one", 20311.5), ("two", 9000.25)):
+        factory = SweepFactory(tmp_path / name / "sweep")
+        factory.done("base", {0: 3.10}, tokens_per_second=speed)
+        tables.append(table_of(factory.plan()))
+    assert markdown(tables[0]) == markdown(tables[1])
+    assert "20,311" not in markdown(tables[0])
+    assert "20311.5" in csv_text(tables[0])
+    assert "20,31" in printed(tables[0], 200)
