@@ -333,13 +333,16 @@ def test_a_sweep_on_a_full_disk_is_one_sentence(disk: SmallDisk) -> None:
 
 
 GREEDY = '''
-import os, resource
+import multiprocessing, os, resource
 import torch
 from lm_experiments.model import register
 from lm_experiments.model.norms import NormOptions, RMSNorm
 
 def leave(size):
-    """Let this process have so much more memory than it has."""
+    """Let a run's process have so much more memory than it has."""
+    if multiprocessing.parent_process() is None:
+        # A sweep times a few steps in its main process, where the limit would stay.
+        raise RuntimeError("only a run's process is short of memory")
     used = int(open("/proc/self/statm").read().split()[0]) * os.sysconf("SC_PAGE_SIZE")
     resource.setrlimit(resource.RLIMIT_AS, (used + size, resource.RLIM_INFINITY))
 
