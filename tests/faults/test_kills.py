@@ -285,6 +285,24 @@ def test_a_run_that_leaves_without_a_word_is_recorded_and_the_others_run(
     assert result(place.run("grid", "swiglu*"))["status"] == "done"
 
 
+# The process of a run ends in an error when its result is written and everything is closed.
+LAST_WORD = """
+import multiprocessing, os
+leave = os._exit
+os._exit = lambda code: leave(3 if multiprocessing.parent_process() else code)
+"""
+
+
+def test_what_is_done_stays_done_whatever_its_process_does_afterwards(place: Place) -> None:
+    (place.folder / "last.py").write_text(LAST_WORD)
+    sweep = ("-m", "seed=0,1", "name=grid", "code_paths=[watched.py,last.py]", "retries=1")
+    answer = place.train(*sweep, cold=False)
+    assert answer.code == 0, answer.text
+    assert [result(run)["status"] for run in place.runs("grid")] == ["done", "done"]
+    assert answer.text.count("done; its process ended with exit code 3 afterwards.") == 2
+    assert "trying again" not in answer.text
+
+
 def test_two_sweeps_started_at_once_share_the_work(place: Place, whole_sweep: Place) -> None:
     with place.start(*SWEEP, cold=False) as one, place.start(*SWEEP, cold=False) as other:
         answers = [both_ended(one), both_ended(other)]

@@ -193,7 +193,7 @@ def test_a_server_that_goes_away_meanwhile_gets_the_rest_afterwards(
         server.turns, server.mood = None, "well"
         synced = type_sync(sync_command(answer.out))
         assert synced.returncode == 0, synced.stdout + synced.stderr
-        rows = server.rows[(run / "wandb_id").read_text().strip()]
+        rows = server.rows[(run / "wandb_id").read_text().split()[0]]
     steps = {row[X_AXIS] for row in rows if "train/loss" in row}
     assert steps == set(range(1, STEPS + 1))
 
@@ -207,7 +207,7 @@ def test_a_run_that_raises_has_failed_in_wandb_too(
         answer = sweep("norm=raising,rmsnorm", "name=raised")
     assert answer.code == 1
     codes = {
-        result(run)["status"]: server.exit_codes[(run / "wandb_id").read_text().strip()]
+        result(run)["status"]: server.exit_codes[(run / "wandb_id").read_text().split()[0]]
         for run in runs("raised")
     }
     assert codes == {"failed": 1, "done": 0}
@@ -259,7 +259,7 @@ def test_a_transaction_log_that_is_cut_holds_up_no_other(
         monkeypatch.setenv("WANDB_BASE_URL", server.url)
         synced = type_sync(sync_command(answer.out))
     said = synced.stdout + synced.stderr
-    ids = [(run / "wandb_id").read_text().strip() for run in runs("cut")]
+    ids = [(run / "wandb_id").read_text().split()[0] for run in runs("cut")]
     assert set(ids) <= set(server.rows), said
     for number in (0, 2):
         steps = {row[X_AXIS] for row in server.rows[ids[number]] if "train/loss" in row}
