@@ -16,6 +16,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import pytest
 import torch
 from warm_server import warm
 
@@ -115,6 +116,11 @@ LITTER = re.compile(r"^\.|\.part$|partial|\.tmp")
 TIMING = ("seconds", "tokens_per_second", "peak_memory_bytes")
 
 
+def slow(*values: Any) -> Any:
+    """Return the values of a parametrised test, for which it is slow."""
+    return pytest.param(*values, marks=pytest.mark.slow)
+
+
 def fault(event: str, pattern: object, count: int = 1, action: str = "group") -> dict[str, str]:
     """Return the environment in which ``action`` happens at an event of a matching subject.
 
@@ -164,7 +170,9 @@ class Place:
         environment = {**self.environment, **more.pop("environment", {})}
         return starter(self, words, environment, **more)
 
-    def train(self, *arguments: str, cold: bool = True, seconds: float = 60, **more: Any) -> Answer:
+    def train(
+        self, *arguments: str, cold: bool = True, seconds: float = 120, **more: Any
+    ) -> Answer:
         """Type a command and wait for its end; nothing of it may be left running."""
         with self.start(*arguments, cold=cold, **more) as command:
             return command.wait(seconds)

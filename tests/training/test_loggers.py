@@ -131,7 +131,7 @@ def test_a_validation_that_is_made_again_is_logged_once_as_it_came_out_last(
     third = JsonlLogger(tmp_path, resume_step=2)
     third.log_metrics({"val/loss": 3.25}, 2)
     rows = read_rows(tmp_path / "metrics.jsonl")
-    assert [{"step": 1, "a": 1.0}, {"step": 2, "a": 2.0}, {"step": 2, "val/loss": 3.25}] == rows
+    assert rows == [{"step": 1, "a": 1.0}, {"step": 2, "a": 2.0}, {"step": 2, "val/loss": 3.25}]
 
 
 def test_three_runs_in_one_process_are_three_wandb_runs(
