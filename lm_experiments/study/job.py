@@ -121,6 +121,13 @@ def _train_here(run: PlannedRun) -> None:
 
     try:
         train_directory(run.directory, run.identity)
+    except SystemExit:
+        if run_status(run.directory) == "interrupted":
+            print(f"Stopped. The same command continues {run.directory}.", file=sys.stderr)
+            raise
+        # A component ended the program, which nobody had asked it to.
+        print(run_line(run.directory), file=sys.stderr)
+        raise SystemExit(1) from None
     except Exception as error:
         line = run_line(run.directory)
         if read_result(run.directory) is None:

@@ -5,8 +5,10 @@ from __future__ import annotations
 import os
 import resource
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
+from processes import Place
 
 LIMITS = (resource.RLIMIT_AS, resource.RLIMIT_FSIZE, resource.RLIMIT_NOFILE, resource.RLIMIT_NPROC)
 
@@ -16,6 +18,12 @@ def _inherited() -> dict[str, object]:
     umask = os.umask(0o022)
     os.umask(umask)
     return {"umask": umask, "limits": [resource.getrlimit(number) for number in LIMITS]}
+
+
+@pytest.fixture
+def place(tmp_path: Path) -> Place:
+    """A folder to type commands in."""
+    return Place(tmp_path)
 
 
 @pytest.fixture(autouse=True)

@@ -14,6 +14,7 @@ from typing import Any
 import processes
 import pytest
 import warm_server
+from command_lines import completed
 from processes import (
     TINY,
     Answer,
@@ -76,11 +77,13 @@ class SmallDisk(warm_server.Warm):
 
     def start(self, *words: str, **environment: str) -> Command:
         """Type a command where the disks are small."""
-        given = {word.split("=")[0] for word in words}
-        kept = [text for text in TINY if text.split("=")[0] not in given]
         self.commands += 1
         output = self.place.folder / f"output-{self.commands}.txt"
-        asked = {"script": str(processes.SCRIPT), "words": [*kept, *words], "output": str(output)}
+        asked = {
+            "script": str(processes.SCRIPT),
+            "words": completed(words, TINY),
+            "output": str(output),
+        }
         asked["environment"] = {**self.place.environment, **environment}
         pid = self.ask({**asked, "folder": str(self.place.folder)})
         codes: list[int | None] = [None]

@@ -54,11 +54,6 @@ def limit() -> Iterator[None]:
         yield
 
 
-@pytest.fixture
-def place(tmp_path: Path) -> Place:
-    return Place(tmp_path)
-
-
 @pytest.fixture(scope="module")
 def unbroken(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
     """A run of each variant that nothing happened to."""
@@ -293,6 +288,15 @@ def test_a_run_that_leaves_without_a_word_is_recorded_and_the_others_run(
     assert "swiglu-s0" in answer.text
     assert place.train(*sweep, cold=False).code == 0
     assert result(place.run("grid", "swiglu*"))["status"] == "done"
+
+
+def test_a_component_that_ends_a_single_run_has_failed_it(place: Place) -> None:
+    environment = fault("faults.train", "5", 1, "sys.exit")
+    answer = place.train(environment=environment, cold=False)
+    assert answer.code == 1, answer.text
+    assert result(place.run())["status"] == "failed"
+    assert "FAILED: SystemExit" in answer.text
+    assert place.train(cold=False).code == 0
 
 
 # The process of a run ends in an error when its result is written and everything is closed.

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import importlib.util
 import json
 import os
 import shutil
@@ -13,7 +12,8 @@ from typing import Any
 import pytest
 import torch
 import yaml
-from processes import ROOT, Answer, Place, time_limit
+from command_lines import load_script
+from processes import Answer, Place, time_limit
 from wandb_stub import API_KEY, serving
 
 SECRETS = {
@@ -62,12 +62,8 @@ def command(capfd: pytest.CaptureFixture[str]) -> Callable[..., Answer]:
     """Call one of the other commands, as it is typed."""
 
     def call(name: str, *arguments: str) -> Answer:
-        spec = importlib.util.spec_from_file_location(f"{name}_typed", ROOT / f"scripts/{name}.py")
-        assert spec is not None and spec.loader is not None
-        module = importlib.util.module_from_spec(spec)
-        spec.loader.exec_module(module)
         capfd.readouterr()
-        code = module.main(arguments)
+        code = load_script(name).main(arguments)
         out, err = capfd.readouterr()
         return Answer(code, err.strip() or out.strip())
 

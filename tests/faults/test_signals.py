@@ -44,11 +44,6 @@ def limit() -> Iterator[None]:
         yield
 
 
-@pytest.fixture
-def place(tmp_path: Path) -> Place:
-    return Place(tmp_path)
-
-
 class Pause:
     """A command held in the middle of something until it is let go."""
 
@@ -104,6 +99,7 @@ def assert_continues(place: Place, sweep: str, *arguments: str) -> None:
 def test_a_signal_to_a_single_run_saves_it(place: Place, name: str) -> None:
     answer = signalled(place, name, False)
     assert answer.code == CODES[name], answer.text
+    assert "Stopped. The same command continues runs/single/" in answer.text
     assert result(place.run())["status"] == "interrupted"
     assert [p.name for p in (place.run() / "checkpoints").iterdir() if "06" in p.name]
     assert_continues(place, "single")
