@@ -8,25 +8,9 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
+from command_lines import SMALL, completed
 
 from lm_experiments.model import registry
-
-# A model so small that a step takes milliseconds.
-SMALL = (
-    "size=tiny",
-    "model.d_model=16",
-    "model.n_layers=1",
-    "model.n_heads=2",
-    "model.context_length=16",
-    "model.d_ff=32",
-    "match_tolerance=0.05",
-    "tokenizer=bytes",
-    "data=text",
-    "trainer.max_steps=3",
-    "trainer.log_every=1",
-    "trainer.threads=1",
-    "logger=none",
-)
 
 
 @dataclass(frozen=True)
@@ -80,9 +64,7 @@ def train(
 
     def call(*arguments: str, small: bool = True) -> Answer:
         defaults = [*SMALL, f"data.path={text_file}"] if small else []
-        given = {argument.split("=")[0] for argument in arguments}
-        kept = [text for text in defaults if text.split("=")[0] not in given]
-        monkeypatch.setattr(sys, "argv", ["scripts/train.py", *kept, *arguments])
+        monkeypatch.setattr(sys, "argv", ["scripts/train.py", *completed(arguments, defaults)])
         monkeypatch.delenv("HYDRA_FULL_ERROR", raising=False)
         capfd.readouterr()
         code = 0

@@ -62,10 +62,11 @@ def load_code(paths: Iterable[str]) -> None:
         sys.modules[module_name] = module
         try:
             spec.loader.exec_module(module)
-        except Exception as error:
+        except (Exception, SystemExit) as error:
             del sys.modules[module_name]
+            text = str(error) or "no reason given"
             raise ConfigError(
-                f"code_paths: {path} does not load: {type(error).__name__}: {error}"
+                f"code_paths: {path} does not load: {type(error).__name__}: {text}"
             ) from error
 
 

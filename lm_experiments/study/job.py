@@ -14,7 +14,7 @@ from hydra.types import RunMode
 from omegaconf import DictConfig
 
 from lm_experiments.training.config import RunConfig, load_config
-from lm_experiments.training.files import write_json
+from lm_experiments.training.files import RESULT, read_result, write_json
 from lm_experiments.training.signals import SIGNALS
 from lm_experiments.training.typed import ConfigError
 
@@ -28,7 +28,6 @@ from .plan import (
     make_directory,
     plain,
     planned,
-    read_result,
     run_status,
 )
 from .status import progress_line
@@ -122,6 +121,13 @@ def _train_here(run: PlannedRun) -> None:
 
     try:
         train_directory(run.directory, run.identity)
+    except SystemExit:
+        if run_status(run.directory) == "interrupted":
+            print(f"Stopped. The same command continues {run.directory}.", file=sys.stderr)
+            raise
+        # A component ended the program, which nobody had asked it to.
+        print(run_line(run.directory), file=sys.stderr)
+        raise SystemExit(1) from None
     except Exception as error:
         line = run_line(run.directory)
         if read_result(run.directory) is None:
@@ -138,22 +144,35 @@ def _run_in_sweep(directory: Path, retries: int) -> None:
     config = load_config(directory)
     identity = json.loads((directory / IDENTITY).read_text(encoding="utf-8"))
     kills = _memory_kills()
-    code = train_isolated(directory, identity, config.code_paths)
+    code = _attempt(directory, config, identity)
     for attempt in range(retries):
         if code in (0, RUNS_ELSEWHERE) or code in INTERRUPTED:
             break
         print(f"{directory.name} failed; trying again ({attempt + 1} of {retries}).", flush=True)
-        code = train_isolated(directory, identity, config.code_paths)
+        code = _attempt(directory, config, identity)
     if code in INTERRUPTED:
         raise SystemExit(INTERRUPTED[code])
     if code == RUNS_ELSEWHERE:
         print(f"{directory.name}: another process is training it; left to that one.", flush=True)
         return
-    if code and run_status(directory) in ("waiting", "done"):
+    if code and run_status(directory) == "waiting":
         cause = _cause(code, out_of_memory=_memory_kills() > kills)
         _record_death(directory, config, identity, cause)
     print(run_line(directory))
     print(f"  {progress_line(directory.parent)}", flush=True)
+
+
+def _attempt(directory: Path, config: RunConfig, identity: dict[str, str]) -> int:
+    """Train a run in its own process, and return the exit code.
+
+    A result that says done stands, whatever its process did afterwards.
+    """
+    code = train_isolated(directory, identity, config.code_paths)
+    if code and code not in INTERRUPTED and run_status(directory) == "done":
+        cause = _cause(code, out_of_memory=False)
+        print(f"{directory.name}: done; its process {cause} afterwards.", flush=True)
+        return 0
+    return code
 
 
 def _record_death(directory: Path, config: RunConfig, identity: dict[str, str], cause: str) -> None:
@@ -166,7 +185,7 @@ def _record_death(directory: Path, config: RunConfig, identity: dict[str, str], 
         **identity,
         "error": {"type": "ProcessDied", "message": f"The process {cause}.", "traceback": None},
     }
-    write_json(directory / "result.json", result)
+    write_json(directory / RESULT, result)
 
 
 def _cause(code: int, out_of_memory: bool) -> str:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-import json
 from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cache
@@ -16,13 +15,12 @@ from lm_experiments.data import DataConfig, PreparedData, TokenizerConfig, prepa
 from lm_experiments.model import Ledger, ModelConfig, count
 from lm_experiments.training.config import RunConfig, load_config, run_config, save_config
 from lm_experiments.training.devices import find_device
-from lm_experiments.training.files import write_json
+from lm_experiments.training.files import read_json, read_result, write_json
 from lm_experiments.training.typed import ConfigError
 
 from .identity import arm_label, config_hash, directory_name
 
 IDENTITY = "identity.json"
-STATUSES = ("done", "failed", "interrupted")
 # What the primary configuration holds for sweeps, or passes on to the model.
 NOT_OF_A_RUN = (
     "match",
@@ -118,7 +116,7 @@ def make_directory(run: PlannedRun) -> None:
     run.directory.mkdir(parents=True, exist_ok=True)
     if not (run.directory / "config.yaml").exists():
         save_config(run.config, run.directory)
-    if _read_json(run.directory / IDENTITY) != run.identity:
+    if read_json(run.directory / IDENTITY) != run.identity:
         write_json(run.directory / IDENTITY, run.identity)
 
 
@@ -126,31 +124,6 @@ def run_status(directory: Path) -> str:
     """Return what the run's ``result.json`` says of it, ``waiting`` where there is none."""
     result = read_result(directory)
     return str(result["status"]) if result else "waiting"
-
-
-def read_result(directory: Path) -> dict[str, Any] | None:
-    """Return the run's ``result.json``, or None.
-
-    Raises:
-        ConfigError: where it is there and cannot be read.
-    """
-    path = directory / "result.json"
-    if not path.exists():
-        return None
-    result = _read_json(path)
-    if not isinstance(result, dict) or result.get("status") not in STATUSES:
-        raise ConfigError(
-            f"{path} is damaged; remove it, and the same command trains the run again."
-        )
-    return result
-
-
-def _read_json(path: Path) -> Any:
-    """Return what a file holds, None where it is not there or is not JSON."""
-    try:
-        return json.loads(path.read_bytes())
-    except (FileNotFoundError, ValueError):
-        return None
 
 
 def corpus_of(config: RunConfig) -> PreparedData:

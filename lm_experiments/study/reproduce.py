@@ -15,13 +15,14 @@ from typing import Any
 from lm_experiments.model.registry import UnknownComponentError
 from lm_experiments.training.config import RunConfig, load_config
 from lm_experiments.training.devices import find_device
+from lm_experiments.training.files import read_result
 from lm_experiments.training.logger_config import LoggerConfig
 from lm_experiments.training.result import provenance
 from lm_experiments.training.typed import ConfigError
 
 from .choices import named_files, take_code_paths
 from .isolation import train_isolated
-from .plan import PlannedRun, make_directory, planned, read_result
+from .plan import PlannedRun, make_directory, planned
 
 FORMAT = 1
 BIT_EQUAL, WITHIN_NOISE, DIFFERS, FAILED = "bit-equal", "within noise", "differs", "failed"

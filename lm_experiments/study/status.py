@@ -14,6 +14,7 @@ from pathlib import Path
 from statistics import median
 from typing import Any
 
+from lm_experiments.training.files import read_result
 from lm_experiments.training.typed import ConfigError
 
 from .run_files import damaged, is_held, last_rows, max_steps_of, number, read_object
@@ -166,7 +167,7 @@ def duration(seconds: float) -> str:
 
 def _read_run(run: RunStatus) -> RunStatus:
     """Return the run with what its directory says; the one planned says what it is."""
-    result = _read_result(run.directory / "result.json")
+    result = _read_result(run.directory)
     if result.get("status") == DONE:
         return _ended(run, result)
     lock = run.directory / ".lock"
@@ -307,17 +308,12 @@ def _unplanned(directory: Path) -> RunStatus:
         raise damaged(directory / "config.yaml") from error
 
 
-def _read_result(path: Path) -> dict[str, Any]:
+def _read_result(directory: Path) -> dict[str, Any]:
     """Return a run's result, empty where there is none; one damaged run hides no other."""
     try:
-        result = read_object(path)
-    except FileNotFoundError:
-        return {}
-    except ConfigError:
-        result = {}
-    if result.get("status") in (DONE, FAILED, INTERRUPTED):
-        return result
-    return {"status": FAILED, "error": {"type": None, "message": str(damaged(path))}}
+        return read_result(directory) or {}
+    except ConfigError as error:
+        return {"status": FAILED, "error": {"type": None, "message": str(error)}}
 
 
 def _nearby(folder: Path) -> str:

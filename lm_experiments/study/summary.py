@@ -5,9 +5,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 from pathlib import Path
 
+from lm_experiments.training.files import read_result
 from lm_experiments.training.offline import offline_summary
 
-from .plan import PlannedRun, read_result, run_status
+from .plan import PlannedRun, run_status
 
 
 def run_line(directory: Path) -> str:

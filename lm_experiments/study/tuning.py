@@ -9,10 +9,10 @@ from typing import TYPE_CHECKING, Any
 from hydra.core.override_parser.types import Override
 
 from lm_experiments.report.tuning import pick_best
+from lm_experiments.training.files import read_result
 
 from .declared import Study, Tuning
 from .jobs import tuned_jobs, tuning_jobs
-from .plan import read_result
 from .preview import preview
 from .record import Planned
 

@@ -21,10 +21,10 @@ from .checkpoint_io import WholeFiles
 from .checkpoints import check_writable, checkpoint_step, newest_checkpoint
 from .config import RunConfig, load_config, plain_values
 from .devices import Device, find_device, peak_memory_bytes, prepare_process
-from .files import remove_unfinished
+from .files import RESULT, remove_unfinished
 from .loggers import RunLoggers, build_loggers
 from .module import LanguageModel
-from .result import RESULT, is_done, write_result
+from .result import is_done, write_result
 from .signals import StopSignals
 
 LOG = "train.log"

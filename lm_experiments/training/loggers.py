@@ -16,7 +16,8 @@ from lightning.pytorch.utilities import rank_zero_only
 
 from lm_experiments.training.files import write_atomically
 from lm_experiments.training.logger_config import LoggerConfig
-from lm_experiments.training.wandb_logger import ID_FILE, RunIdentity, WandbMirror
+from lm_experiments.training.offline import ID_FILE
+from lm_experiments.training.wandb_logger import RunIdentity, WandbMirror
 
 METRICS_FILE = "metrics.jsonl"
 
@@ -34,10 +35,10 @@ class JsonlLogger(Logger):
         self._path = run_dir / METRICS_FILE
         self._file: TextIO | None = None
         self._last_step = 0
-        self._kept: set[tuple[int, frozenset[str]]] = set()
+        self._kept: dict[tuple[int, frozenset[str]], dict[str, Any]] = {}
         if getattr(rank_zero_only, "rank", 0) == 0 and self._path.is_file():
             _trim(self._path, math.inf if resume_step is None else resume_step)
-            self._kept = {(row["step"], frozenset(row)) for row in read_rows(self._path)}
+            self._kept = {(row["step"], frozenset(row)): row for row in read_rows(self._path)}
 
     @property
     def name(self) -> str:
@@ -64,13 +65,22 @@ class JsonlLogger(Logger):
         """Append one row; without a step it belongs to the last one seen."""
         self._last_step = step = self._last_step if step is None else step
         row = {"step": step, **{key: _plain(value) for key, value in metrics.items()}}
-        if (step, frozenset(row)) in self._kept:
-            # The last validation is made again where a run was killed between it and its result.
+        # The last validation is made again where a run was killed between it and its result. On a
+        # GPU it may come out otherwise, and the result is what the row has to agree with.
+        if (there := self._kept.pop((step, frozenset(row)), None)) == row:
             return
         try:
+            if there is not None:
+                self._drop(there)
             self._append(json.dumps(row, allow_nan=False) + "\n")
         except OSError as error:
             raise OSError(error.errno, error.strerror, str(self._path)) from error
+
+    def _drop(self, row: Mapping[str, Any]) -> None:
+        """Take one row out of the file."""
+        self.finalize("")
+        kept = [json.dumps(other) + "\n" for other in read_rows(self._path) if other != row]
+        write_atomically(self._path, "".join(kept))
 
     def _append(self, line: str) -> None:
         if self._file is None:

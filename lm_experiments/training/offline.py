@@ -9,6 +9,8 @@ import shlex
 from collections.abc import Sequence
 from pathlib import Path
 
+# The run's id in W&B, and the directory it belongs to.
+ID_FILE = "wandb_id"
 # In the directory of a run whose server went away before it had everything.
 UNSENT_FILE = "wandb_unsent"
 
@@ -38,7 +40,12 @@ def _unsynced(run_dir: Path) -> list[Path]:
     """Return the folders of the logs that are still to be uploaded."""
     patterns = [_OFFLINE, *([_ONLINE] if (run_dir / UNSENT_FILE).exists() else [])]
     logs = [log for pattern in patterns for log in sorted(run_dir.glob(f"{pattern}/*.wandb"))]
-    return [log.parent for log in logs if not log.with_name(f"{log.name}.synced").exists()]
+    return [log.parent for log in logs if not synced_mark(log).exists()]
+
+
+def synced_mark(log: Path) -> Path:
+    """Return the file by whose presence `wandb sync` passes over a log."""
+    return log.with_name(f"{log.name}.synced")
 
 
 def _arguments(kept: dict[Path, list[Path]]) -> str:

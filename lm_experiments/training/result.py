@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import hashlib
 import importlib.metadata
-import json
 import math
 import platform
 import subprocess
@@ -18,12 +17,12 @@ import torch
 from lm_experiments.model import count
 
 from .config import RunConfig
-from .files import write_json
+from .files import RESULT, read_result, write_json
 from .history import History
 from .metrics import perplexity
 from .module import LanguageModel
+from .typed import ConfigError
 
-RESULT = "result.json"
 # The fraction by which a validation loss may end above its best.
 DEGRADED = 0.02
 PACKAGES = (
@@ -136,10 +135,10 @@ def _costs(config: RunConfig, history: History) -> dict[str, Any]:
 def is_done(run_dir: Path) -> bool:
     """Return whether a run's result says that it was trained to its end."""
     try:
-        result = json.loads((run_dir / RESULT).read_text(encoding="utf-8"))
-    except (OSError, ValueError):
+        result = read_result(run_dir)
+    except (OSError, ConfigError):
         return False
-    return isinstance(result, dict) and result.get("status") == "done"
+    return result is not None and result["status"] == "done"
 
 
 def provenance() -> dict[str, Any]:

@@ -9,8 +9,6 @@ import contextlib
 import logging
 import os
 import re
-import secrets
-import string
 import struct
 from argparse import Namespace
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -21,8 +19,8 @@ from typing import TYPE_CHECKING, Any
 from lightning.pytorch.loggers import Logger
 from lightning.pytorch.utilities import rank_zero_only
 
-from lm_experiments.training.files import write_atomically
-from lm_experiments.training.offline import UNSENT_FILE
+from lm_experiments.training.offline import ID_FILE, UNSENT_FILE
+from lm_experiments.training.wandb_id import run_id
 
 if TYPE_CHECKING:
     from types import ModuleType
@@ -34,10 +32,8 @@ if TYPE_CHECKING:
 log = logging.getLogger(__name__)
 
 X_AXIS = "trainer/global_step"
-ID_FILE = "wandb_id"
 FINISH_TIMEOUT = 60.0
 
-_ID_ALPHABET = string.ascii_lowercase + string.digits
 _NAME_LIMIT = 128
 
 # What the client calls its modes, in ours.
@@ -282,16 +278,6 @@ def _init(config: LoggerConfig, identity: RunIdentity, mode: str) -> Run:
         return run
 
 
-def run_id(run_dir: Path) -> str:
-    """Return the run's W&B id, written to its directory before the run starts."""
-    path = run_dir / ID_FILE
-    if path.is_file() and (stored := path.read_text().strip()):
-        return stored
-    fresh = "".join(secrets.choice(_ID_ALPHABET) for _ in range(8))
-    write_atomically(path, f"{fresh}\n")
-    return fresh
-
-
 def public_config(value: Any) -> Any:
     """Return `value` as nested dicts, lists, strings, numbers, bools and None, without secrets."""
     if isinstance(value, Mapping):
@@ -348,7 +334,7 @@ def _already_sent(run: Run, identity: RunIdentity, mode: str) -> tuple[dict[int,
     folders = ("offline-run-*",) if mode == "online" else ("offline-run-*", "run-*")
     known: dict[int, set[str]] = {}
     for folder in folders:
-        for path in (identity.directory / "wandb").glob(f"{folder}/*.wandb"):
+        for path in (identity.directory / "wandb").glob(f"{folder}/run-{run.id}.wandb"):
             for step, keys in logged_keys(path).items():
                 known.setdefault(step, set()).update(keys)
     summary: Any = run.summary

@@ -16,32 +16,24 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import pytest
 import torch
+from command_lines import ROOT, SMALL, completed
 from warm_server import warm
 
-ROOT = Path(__file__).resolve().parents[2]
 SCRIPT = ROOT / "scripts" / "train.py"
 MARK = "LM_EXPERIMENTS_TEST_MARK"
-TINY = (
-    "size=tiny",
-    "norm=watched",
-    "code_paths=[watched.py]",
-    "model.d_model=16",
-    "model.n_layers=1",
-    "model.n_heads=2",
-    "model.context_length=16",
-    "model.d_ff=32",
-    "match_tolerance=0.05",
-    "tokenizer=bytes",
-    "data=text",
-    "data.path=words.txt",
-    "data.batch_size=4",
-    "trainer.max_steps=12",
-    "trainer.log_every=1",
-    "trainer.val_every=5",
-    "trainer.checkpoint_every=4",
-    "trainer.threads=1",
-    "logger=none",
+TINY = completed(
+    (
+        "norm=watched",
+        "code_paths=[watched.py]",
+        "data.path=words.txt",
+        "data.batch_size=4",
+        "trainer.max_steps=12",
+        "trainer.val_every=5",
+        "trainer.checkpoint_every=4",
+    ),
+    SMALL,
 )
 # A norm that computes what RMSNorm does, and tells the fault hook of every call.
 WATCHED = '''
@@ -115,6 +107,11 @@ LITTER = re.compile(r"^\.|\.part$|partial|\.tmp")
 TIMING = ("seconds", "tokens_per_second", "peak_memory_bytes")
 
 
+def slow(*values: Any) -> Any:
+    """Return the values of a parametrised test, for which it is slow."""
+    return pytest.param(*values, marks=pytest.mark.slow)
+
+
 def fault(event: str, pattern: object, count: int = 1, action: str = "group") -> dict[str, str]:
     """Return the environment in which ``action`` happens at an event of a matching subject.
 
@@ -157,14 +154,14 @@ class Place:
     def start(self, *arguments: str, cold: bool = True, **more: Any) -> Command:
         """Start ``scripts/train.py``: as it is typed, or forked from the server of `warm`."""
         starter = _start_cold if cold else _start_warm
-        given = {argument.split("=")[0] for argument in arguments}
-        kept = [text for text in TINY if text.split("=")[0] not in given]
         flags = [text for text in arguments if text == "-m"]
-        words = [*flags, *kept, *(text for text in arguments if text != "-m")]
+        words = [*flags, *completed((text for text in arguments if text != "-m"), TINY)]
         environment = {**self.environment, **more.pop("environment", {})}
         return starter(self, words, environment, **more)
 
-    def train(self, *arguments: str, cold: bool = True, seconds: float = 60, **more: Any) -> Answer:
+    def train(
+        self, *arguments: str, cold: bool = True, seconds: float = 120, **more: Any
+    ) -> Answer:
         """Type a command and wait for its end; nothing of it may be left running."""
         with self.start(*arguments, cold=cold, **more) as command:
             return command.wait(seconds)

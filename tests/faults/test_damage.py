@@ -281,6 +281,7 @@ def test_a_damaged_result_is_named_and_nothing_is_lost(
     assert json.loads(path.read_bytes())["val_loss"] == json.loads(content)["val_loss"]
 
 
+@pytest.mark.slow
 def test_a_damaged_plan_is_named_and_no_run_is_lost(two: Path, train: Callable[..., Any]) -> None:
     path = two / "sweep.json"
     results = {p: p.read_bytes() for p in two.glob("*/result.json")}
@@ -297,6 +298,7 @@ def test_a_damaged_plan_is_named_and_no_run_is_lost(two: Path, train: Callable[.
     assert {p: p.read_bytes() for p in two.glob("*/result.json")} == results
 
 
+@pytest.mark.slow
 def test_a_damaged_identity_is_written_again(two: Path, train: Callable[..., Any]) -> None:
     [path] = two.glob("*-s1-*/identity.json")
     content = path.read_bytes()
@@ -326,6 +328,7 @@ def test_a_damaged_configuration_is_named_and_nothing_is_lost(
         }
 
 
+@pytest.mark.slow
 def test_another_arm_in_the_same_folder_touches_no_file_of_the_first(
     two: Path, train: Callable[..., Any]
 ) -> None:

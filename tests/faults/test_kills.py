@@ -14,6 +14,7 @@ from processes import (
     fault,
     in_step,
     result,
+    slow,
     time_limit,
     until,
 )
@@ -36,6 +37,12 @@ FILE_POINTS = {
     "before an old checkpoint goes": fault("os.remove", "*/step-00000004.ckpt"),
     "before the result is there": fault("os.rename", "*/result.json"),
 }
+OFTEN = (
+    "while data is prepared",
+    "before the first checkpoint is there",
+    "before an old checkpoint goes",
+    "before the result is there",
+)
 SWEEP = ("-m", "ffn=relu,swiglu", "seed=0,1,2", "name=grid", "model.dropout=0.1")
 # What a table holds of measured time, by the columns' names.
 SPEED = ("tokens/s", "tokens_per_second", "seconds", "time")
@@ -43,13 +50,8 @@ SPEED = ("tokens/s", "tokens_per_second", "seconds", "time")
 
 @pytest.fixture(autouse=True)
 def limit() -> Iterator[None]:
-    with time_limit(180):
+    with time_limit(300):
         yield
-
-
-@pytest.fixture
-def place(tmp_path: Path) -> Place:
-    return Place(tmp_path)
 
 
 @pytest.fixture(scope="module")
@@ -73,8 +75,10 @@ def kill_and_repeat(place: Place, options: tuple[str, ...], environment: dict[st
     return place.run()
 
 
-@pytest.mark.parametrize("variant", VARIANTS)
-@pytest.mark.parametrize("step", [1, 7])
+@pytest.mark.parametrize(
+    ("variant", "step"),
+    [("plain", 1), slow("plain", 7), slow("accumulating", 1), ("accumulating", 7)],
+)
 def test_a_run_killed_in_a_step_ends_as_if_it_had_not_been(
     place: Place, unbroken: dict[str, Path], variant: str, step: int
 ) -> None:
@@ -93,7 +97,7 @@ def test_a_run_killed_in_a_validation_ends_as_if_it_had_not_been(
     assert place.litter() == []
 
 
-@pytest.mark.parametrize("point", FILE_POINTS)
+@pytest.mark.parametrize("point", [p if p in OFTEN else slow(p) for p in FILE_POINTS])
 def test_a_run_killed_between_a_file_and_its_name_ends_as_if_it_had_not_been(
     place: Place, unbroken: dict[str, Path], point: str
 ) -> None:
@@ -115,6 +119,7 @@ def test_half_a_checkpoint_is_not_taken_for_one(place: Place, unbroken: dict[str
     assert place.litter() == []
 
 
+@pytest.mark.slow
 def test_a_run_may_be_killed_again_while_it_takes_up_where_it_was(
     place: Place, unbroken: dict[str, Path]
 ) -> None:
@@ -265,7 +270,7 @@ def test_a_sweep_whose_record_was_being_written_goes_on(place: Place) -> None:
 
 
 @pytest.mark.parametrize(
-    ("action", "says"), [("exit:3", "exit code 3"), ("sys.exit", "SystemExit")]
+    ("action", "says"), [("exit:3", "exit code 3"), slow("sys.exit", "SystemExit")]
 )
 def test_a_run_that_leaves_without_a_word_is_recorded_and_the_others_run(
     place: Place, action: str, says: str
@@ -285,6 +290,33 @@ def test_a_run_that_leaves_without_a_word_is_recorded_and_the_others_run(
     assert result(place.run("grid", "swiglu*"))["status"] == "done"
 
 
+def test_a_component_that_ends_a_single_run_has_failed_it(place: Place) -> None:
+    environment = fault("faults.train", "5", 1, "sys.exit")
+    answer = place.train(environment=environment, cold=False)
+    assert answer.code == 1, answer.text
+    assert result(place.run())["status"] == "failed"
+    assert "FAILED: SystemExit" in answer.text
+    assert place.train(cold=False).code == 0
+
+
+# The process of a run ends in an error when its result is written and everything is closed.
+LAST_WORD = """
+import multiprocessing, os
+leave = os._exit
+os._exit = lambda code: leave(3 if multiprocessing.parent_process() else code)
+"""
+
+
+def test_what_is_done_stays_done_whatever_its_process_does_afterwards(place: Place) -> None:
+    (place.folder / "last.py").write_text(LAST_WORD)
+    sweep = ("-m", "seed=0,1", "name=grid", "code_paths=[watched.py,last.py]", "retries=1")
+    answer = place.train(*sweep, cold=False)
+    assert answer.code == 0, answer.text
+    assert [result(run)["status"] for run in place.runs("grid")] == ["done", "done"]
+    assert answer.text.count("done; its process ended with exit code 3 afterwards.") == 2
+    assert "trying again" not in answer.text
+
+
 def test_two_sweeps_started_at_once_share_the_work(place: Place, whole_sweep: Place) -> None:
     with place.start(*SWEEP, cold=False) as one, place.start(*SWEEP, cold=False) as other:
         answers = [both_ended(one), both_ended(other)]
@@ -299,6 +331,6 @@ def test_two_sweeps_started_at_once_share_the_work(place: Place, whole_sweep: Pl
 
 
 def both_ended(command: Command) -> tuple[int, str]:
-    until(lambda: command.poll() is not None, 90, "a sweep to end", command)
+    until(lambda: command.poll() is not None, 180, "a sweep to end", command)
     answer = command.wait(1)
     return answer.code, answer.text

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import importlib.util
 import json
 import os
 import shutil
@@ -13,7 +12,8 @@ from typing import Any
 import pytest
 import torch
 import yaml
-from processes import ROOT, Answer, Place, time_limit
+from command_lines import load_script
+from processes import Answer, Place, time_limit
 from wandb_stub import API_KEY, serving
 
 SECRETS = {
@@ -45,7 +45,7 @@ class Evil:
 
 @pytest.fixture(autouse=True)
 def bounded() -> Iterator[None]:
-    with time_limit(60):
+    with time_limit(180):
         yield
         assert not Path("pwned").exists(), "code from a run directory was run"
 
@@ -62,12 +62,8 @@ def command(capfd: pytest.CaptureFixture[str]) -> Callable[..., Answer]:
     """Call one of the other commands, as it is typed."""
 
     def call(name: str, *arguments: str) -> Answer:
-        spec = importlib.util.spec_from_file_location(f"{name}_typed", ROOT / f"scripts/{name}.py")
-        assert spec is not None and spec.loader is not None
-        module = importlib.util.module_from_spec(spec)
-        spec.loader.exec_module(module)
         capfd.readouterr()
-        code = module.main(arguments)
+        code = load_script(name).main(arguments)
         out, err = capfd.readouterr()
         return Answer(code, err.strip() or out.strip())
 
@@ -174,6 +170,7 @@ def test_no_secret_of_the_environment_is_written_down(
     assert not [path for path in files if path.stat().st_mode & 0o022]
 
 
+@pytest.mark.slow
 def test_files_have_the_permissions_that_the_user_wants(tmp_path: Path) -> None:
     place = Place(tmp_path / "place")
     before = os.umask(0o027)
@@ -204,6 +201,7 @@ def test_a_name_does_not_lead_out_of_the_folder_of_runs(
     assert not Path("runs").exists()
 
 
+@pytest.mark.slow
 def test_no_other_word_leads_out_of_the_folder_of_runs(
     train: Callable[..., Any], tmp_path: Path
 ) -> None:

@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from processes import MARK, Place, result, time_limit, until
+from processes import MARK, Place, result, slow, time_limit, until
 from wandb_stub import API_KEY, serving
 
 from lm_experiments.study.isolation import start_server
@@ -67,6 +67,8 @@ if os.environ.get("SMALL_FILES"):
     wandb_logger.start_run = small_start
 '''
 STEPS = 12
+# A server that is slow takes longer to answer than this.
+BOUNDED = 80
 SWEEP = (
     "-m",
     "logger=wandb",
@@ -74,11 +76,6 @@ SWEEP = (
     "code_paths=[faulty.py]",
     f"trainer.max_steps={STEPS}",
 )
-
-
-def slow(value: str) -> Any:
-    """Mark the test of one value as slow."""
-    return pytest.param(value, marks=pytest.mark.slow)
 
 
 @pytest.fixture(autouse=True)
@@ -93,11 +90,11 @@ def client(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     start_server()
     mark = uuid.uuid4().hex
     monkeypatch.setenv(MARK, mark)
-    with time_limit(90):
+    with time_limit(240):
         yield
     place = Place(tmp_path / "accounts")
     place.mark = mark
-    until(lambda: not place.living(), 10, "the client's processes to end")
+    until(lambda: not place.living(), 30, "the client's processes to end")
 
 
 @pytest.fixture
@@ -146,7 +143,7 @@ def type_sync(command: str) -> subprocess.CompletedProcess[str]:
         shell=True,
         capture_output=True,
         text=True,
-        timeout=60,
+        timeout=120,
         check=False,
     )
 
@@ -163,7 +160,7 @@ def test_a_server_that_cannot_be_reached_costs_a_bounded_wait_and_one_warning(
             monkeypatch.setenv("WANDB_API_KEY", API_KEY)
         answer = sweep("seed=0", "name=away", "logger.mode=online")
     assert answer.code == 0, answer.out + answer.err
-    assert time.monotonic() - begun < 40
+    assert time.monotonic() - begun < BOUNDED
     [run] = runs("away")
     assert_complete(run)
     assert result(run)["wandb"] == "offline"
@@ -183,7 +180,7 @@ def test_a_server_that_goes_away_meanwhile_gets_the_rest_afterwards(
         monkeypatch.setenv("WANDB_BASE_URL", server.url)
         answer = sweep("seed=0", "name=gone")
         assert answer.code == 0, answer.out + answer.err
-        assert time.monotonic() - begun < 40
+        assert time.monotonic() - begun < BOUNDED
         [run] = runs("gone")
         assert_complete(run)
         assert result(run)["wandb"] == "online"
@@ -193,7 +190,7 @@ def test_a_server_that_goes_away_meanwhile_gets_the_rest_afterwards(
         server.turns, server.mood = None, "well"
         synced = type_sync(sync_command(answer.out))
         assert synced.returncode == 0, synced.stdout + synced.stderr
-        rows = server.rows[(run / "wandb_id").read_text().strip()]
+        rows = server.rows[(run / "wandb_id").read_text().split()[0]]
     steps = {row[X_AXIS] for row in rows if "train/loss" in row}
     assert steps == set(range(1, STEPS + 1))
 
@@ -207,7 +204,7 @@ def test_a_run_that_raises_has_failed_in_wandb_too(
         answer = sweep("norm=raising,rmsnorm", "name=raised")
     assert answer.code == 1
     codes = {
-        result(run)["status"]: server.exit_codes[(run / "wandb_id").read_text().strip()]
+        result(run)["status"]: server.exit_codes[(run / "wandb_id").read_text().split()[0]]
         for run in runs("raised")
     }
     assert codes == {"failed": 1, "done": 0}
@@ -259,7 +256,7 @@ def test_a_transaction_log_that_is_cut_holds_up_no_other(
         monkeypatch.setenv("WANDB_BASE_URL", server.url)
         synced = type_sync(sync_command(answer.out))
     said = synced.stdout + synced.stderr
-    ids = [(run / "wandb_id").read_text().strip() for run in runs("cut")]
+    ids = [(run / "wandb_id").read_text().split()[0] for run in runs("cut")]
     assert set(ids) <= set(server.rows), said
     for number in (0, 2):
         steps = {row[X_AXIS] for row in server.rows[ids[number]] if "train/loss" in row}

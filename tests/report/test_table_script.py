@@ -2,26 +2,17 @@
 
 from __future__ import annotations
 
-import importlib.util
-import subprocess
-import sys
 from collections.abc import Callable, Sequence
-from pathlib import Path
 
 import pytest
+from command_lines import load_script, python
 from synthetic_runs import SweepFactory, history, result_of
-
-ROOT = Path(__file__).resolve().parents[2]
 
 
 @pytest.fixture
 def main() -> Callable[[Sequence[str]], int]:
     """The `main` function of the script."""
-    spec = importlib.util.spec_from_file_location("table_script", ROOT / "scripts" / "table.py")
-    assert spec is not None
-    assert spec.loader is not None
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
+    module = load_script("table")
     found: Callable[[Sequence[str]], int] = module.main
     return found
 
@@ -80,7 +71,5 @@ def test_start_up_loads_neither_torch_nor_scipy_nor_matplotlib() -> None:
         "print(sorted({'torch', 'hydra', 'scipy', 'matplotlib', 'pandas', 'lightning'}"
         " & set(sys.modules)))"
     )
-    done = subprocess.run(
-        [sys.executable, "-c", code], capture_output=True, text=True, check=True, cwd=ROOT
-    )
-    assert done.stdout.strip() == "[]"
+    done = python(code)
+    assert done.stdout == "[]\n", done.stderr

@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import importlib.util
 import io
 import shlex
-import subprocess
 import sys
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
@@ -13,6 +11,7 @@ from pathlib import Path
 
 import pytest
 import yaml
+from command_lines import load_script, python
 from hydra.core.override_parser.overrides_parser import OverridesParser
 from rich.console import Console
 
@@ -71,12 +70,7 @@ def _same_components_afterwards(monkeypatch: pytest.MonkeyPatch) -> Iterator[Non
 @pytest.fixture
 def main() -> Main:
     """The `main` function of the script."""
-    path = ROOT / "scripts" / "components.py"
-    spec = importlib.util.spec_from_file_location("components_script", path)
-    assert spec is not None
-    assert spec.loader is not None
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
+    module = load_script("components")
     found: Main = module.main
     return found
 
@@ -182,5 +176,5 @@ def test_starts_without_the_training_libraries() -> None:
         "import sys, runpy; runpy.run_path('scripts/components.py'); "
         "print([m for m in ('lightning', 'wandb', 'torch._dynamo') if m in sys.modules])"
     )
-    done = subprocess.run([sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True)
+    done = python(code)
     assert done.stdout == "[]\n", done.stderr

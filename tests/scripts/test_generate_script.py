@@ -2,10 +2,7 @@
 
 from __future__ import annotations
 
-import importlib.util
 import json
-import subprocess
-import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from types import ModuleType
@@ -13,6 +10,7 @@ from typing import Any
 
 import pytest
 import torch
+from command_lines import load_script, python
 
 from lm_experiments.data import TokenizerConfig, prepare
 from lm_experiments.evaluation import Sampling, sample
@@ -36,13 +34,7 @@ def _same_threads_afterwards() -> Iterator[None]:
 
 @pytest.fixture
 def script() -> ModuleType:
-    path = ROOT / "scripts" / "generate.py"
-    spec = importlib.util.spec_from_file_location("generate_script", path)
-    assert spec is not None
-    assert spec.loader is not None
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return module
+    return load_script("generate")
 
 
 @pytest.fixture
@@ -237,5 +229,5 @@ def test_starts_without_the_training_libraries() -> None:
         "import sys, runpy; runpy.run_path('scripts/generate.py'); "
         "print([m for m in ('lightning', 'wandb', 'torch._dynamo') if m in sys.modules])"
     )
-    done = subprocess.run([sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True)
+    done = python(code)
     assert done.stdout == "[]\n", done.stderr

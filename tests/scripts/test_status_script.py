@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import importlib.util
 import io
 import json
 import subprocess
@@ -13,24 +12,20 @@ from types import ModuleType
 from typing import Any
 
 import pytest
+from command_lines import ROOT, load_script
 from filelock import FileLock
 from rich.console import Console
 
 from lm_experiments.study import status_view
 from lm_experiments.study.status import RunStatus, sweep_status
 
-ROOT = Path(__file__).resolve().parents[2]
 Main = Callable[[Sequence[str]], int]
 
 
 @pytest.fixture(scope="module")
 def script() -> ModuleType:
     """The module of ``scripts/status.py``."""
-    spec = importlib.util.spec_from_file_location("status_script", ROOT / "scripts/status.py")
-    assert spec is not None and spec.loader is not None
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return module
+    return load_script("status")
 
 
 @pytest.fixture

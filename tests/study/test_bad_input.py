@@ -73,6 +73,15 @@ def test_a_file_of_code_that_does_not_load(train: Callable[..., Any]) -> None:
     assert "bad.py does not load: ImportError" in answer.err
 
 
+@pytest.mark.parametrize("call", ["sys.exit()", "sys.exit(0)", "raise SystemExit('no GPU')"])
+def test_a_file_of_code_that_ends_the_program(call: str, train: Callable[..., Any]) -> None:
+    Path("ends.py").write_text(f"import sys\n{call}\n")
+    answer = train("code_paths=[ends.py]")
+    assert answer.code == 2
+    assert "code_paths: ends.py does not load: SystemExit: " in answer.err
+    assert len(answer.err.strip().splitlines()) == 1
+
+
 @pytest.mark.parametrize("content", [b"", b"caf\xe9 au lait" * 100])
 def test_a_text_that_cannot_be_read(content: bytes, train: Callable[..., Any]) -> None:
     Path("bad.txt").write_bytes(content)

@@ -285,7 +285,7 @@ def test_a_damaged_result_is_that_runs_failure_and_hides_no_other(plan: Plan) ->
     (end(folder / "a-s0") / "result.json").write_text("{")
     end(folder / "b-s0")
     assert states(folder) == {"a-s0": "failed", "b-s0": "done"}
-    assert "result.json is damaged; delete it" in str(one(folder, "a-s0").reason)
+    assert "result.json is damaged; remove it" in str(one(folder, "a-s0").reason)
 
 
 def test_folders_that_are_no_sweep_are_refused_in_one_sentence(plan: Plan) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
 import signal
 import subprocess
 import sys
@@ -27,7 +28,12 @@ from lm_experiments.training.loggers import (
     read_rows,
 )
 from lm_experiments.training.offline import offline_summary
-from lm_experiments.training.wandb_logger import X_AXIS, InertExperiment, public_config
+from lm_experiments.training.wandb_logger import (
+    X_AXIS,
+    InertExperiment,
+    logged_keys,
+    public_config,
+)
 
 CONFIG = {"seed": 3, "model": {"d_ff": None, "sizes": [1, 2.5, True]}, "tokenizer": {"name": "bpe"}}
 
@@ -112,6 +118,22 @@ def test_jsonl_resume_logs_each_step_once(
     assert list(tmp_path.iterdir()) == [path]
 
 
+def test_a_validation_that_is_made_again_is_logged_once_as_it_came_out_last(
+    tmp_path: Path,
+) -> None:
+    logger = JsonlLogger(tmp_path)
+    for row, step in (({"a": 1.0}, 1), ({"a": 2.0}, 2), ({"val/loss": 3.0}, 2)):
+        logger.log_metrics(row, step)
+    again = JsonlLogger(tmp_path, resume_step=2)
+    before = (tmp_path / "metrics.jsonl").read_bytes()
+    again.log_metrics({"val/loss": 3.0}, 2)
+    assert (tmp_path / "metrics.jsonl").read_bytes() == before
+    third = JsonlLogger(tmp_path, resume_step=2)
+    third.log_metrics({"val/loss": 3.25}, 2)
+    rows = read_rows(tmp_path / "metrics.jsonl")
+    assert rows == [{"step": 1, "a": 1.0}, {"step": 2, "a": 2.0}, {"step": 2, "val/loss": 3.25}]
+
+
 def test_three_runs_in_one_process_are_three_wandb_runs(
     tmp_path: Path, capfd: pytest.CaptureFixture[str]
 ) -> None:
@@ -137,7 +159,7 @@ def test_three_runs_in_one_process_are_three_wandb_runs(
         axes = [r["metric"].get("step_metric") for r in found if r["type"] == "metric"]
         assert axes == [None, X_AXIS]
         assert found[-1]["exit"]["exit_code"] == (1 if seed == 1 else 0)
-        assert run["run_id"] == (tmp_path / str(seed) / "wandb_id").read_text().strip()
+        assert run["run_id"] == (tmp_path / str(seed) / "wandb_id").read_text().split()[0]
         ids.add(run["run_id"])
     assert len(ids) == 3
 
@@ -200,8 +222,39 @@ def test_killed_run_resumes_with_its_id_and_no_lost_or_doubled_steps(tmp_path: P
     third.finish(0)
     assert (tmp_path / "wandb_id").read_text() == kept
     assert [row["step"] for row in read_rows(tmp_path / "metrics.jsonl")] == list(range(10))
-    assert {p.name for p in tmp_path.glob("wandb/*/*.wandb")} == {f"run-{kept.strip()}.wandb"}
+    assert {p.name for p in tmp_path.glob("wandb/*/*.wandb")} == {f"run-{kept.split()[0]}.wandb"}
     assert sorted(row[X_AXIS] for row in history(tmp_path)) == list(range(10))
+
+
+def test_a_copied_run_is_another_wandb_run_and_a_moved_one_the_same(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    first = build(tmp_path / "one")
+    log(first, range(4))
+    first.finish(1)
+    shutil.copytree(tmp_path / "one", tmp_path / "copy")
+    (tmp_path / "one").rename(tmp_path / "moved")
+
+    def go_on(name: str) -> str:
+        loggers = build(tmp_path / name, resume=1)
+        log(loggers, range(2, 6))
+        loggers.finish(0)
+        return (tmp_path / name / "wandb_id").read_text().split()[0]
+
+    # The first of the two is where the run was moved to, for all that can be known.
+    kept = go_on("moved")
+    assert ours(caplog) == []
+    assert go_on("moved") == kept
+    shutil.copytree(tmp_path / "moved", tmp_path / "again")
+    other = go_on("again")
+    assert other != kept
+    assert ["is a copy of" in text for text in ours(caplog)] == [True]
+    assert go_on("again") == other
+    logs = {path.parent.name: path for path in tmp_path.glob("again/wandb/*/*.wandb")}
+    sent = [step for name, path in logs.items() if other in name for step in logged_keys(path)]
+    assert sorted(sent) == list(range(6)), "its W&B run has all rows, the other's are not added"
+    marked = {path.parent.name for path in tmp_path.glob("again/wandb/*/*.wandb.synced")}
+    assert marked == {name for name in logs if kept in name}, "the original uploads those"
 
 
 def test_dead_client_warns_once_and_the_next_run_is_well(
