@@ -3,24 +3,22 @@
 from __future__ import annotations
 
 import json
-import signal
 import sys
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
 
 from hydra.core.hydra_config import HydraConfig
 from hydra.types import RunMode
 from omegaconf import DictConfig
 
-from lm_experiments.training.config import RunConfig, load_config
-from lm_experiments.training.files import write_json
+from lm_experiments.training.config import load_config
 from lm_experiments.training.signals import SIGNALS
 from lm_experiments.training.typed import ConfigError
 
 from .choices import load_code
+from .deaths import Death, cause_of, memory_kills, record_death
 from .explain import explain, refuse
-from .isolation import RUNS_ELSEWHERE, train_isolated
+from .isolation import RUNS_ELSEWHERE, start_server, train_isolated
 from .plan import (
     IDENTITY,
     PlannedRun,
@@ -73,6 +71,9 @@ def run_job(config: DictConfig) -> None:
             raise SystemExit(1)
         return
     try:
+        if config.trainer.devices != 1:
+            # It loads its imports while this process plans.
+            start_server()
         run = _plan_alone(config)
         _make_alone(run)
     except (ValueError, OSError) as error:
@@ -118,16 +119,25 @@ def _run_alone(run: PlannedRun) -> None:
 
 
 def _train_here(run: PlannedRun) -> None:
-    from lm_experiments.training.fit import train_directory
+    from lm_experiments.training.fit import RunningElsewhereError, train_directory
 
+    devices = run.config.trainer.devices
     try:
-        train_directory(run.directory, run.identity)
+        if devices == 1:
+            train_directory(run.directory, run.identity)
+            return
+        code = train_isolated(run.directory, run.identity, run.config.code_paths, devices)
+        if code == RUNS_ELSEWHERE:
+            raise RunningElsewhereError(f"{run.directory} is being trained by another process.")
     except Exception as error:
         line = run_line(run.directory)
         if read_result(run.directory) is None:
             line = f"{run.directory}: FAILED: {type(error).__name__}: {explain(error, ())}"
         print(line, file=sys.stderr)
         raise SystemExit(1) from None
+    if code:
+        print(run_line(run.directory), file=sys.stderr)
+        raise SystemExit(INTERRUPTED.get(code, 1))
 
 
 def _run_in_sweep(directory: Path, retries: int) -> None:
@@ -137,53 +147,24 @@ def _run_in_sweep(directory: Path, retries: int) -> None:
         return
     config = load_config(directory)
     identity = json.loads((directory / IDENTITY).read_text(encoding="utf-8"))
-    kills = _memory_kills()
-    code = train_isolated(directory, identity, config.code_paths)
+    devices = config.trainer.devices
+    kills = memory_kills()
+    code = train_isolated(directory, identity, config.code_paths, devices)
     for attempt in range(retries):
         if code in (0, RUNS_ELSEWHERE) or code in INTERRUPTED:
             break
         print(f"{directory.name} failed; trying again ({attempt + 1} of {retries}).", flush=True)
-        code = train_isolated(directory, identity, config.code_paths)
+        code = train_isolated(directory, identity, config.code_paths, devices)
     if code in INTERRUPTED:
         raise SystemExit(INTERRUPTED[code])
     if code == RUNS_ELSEWHERE:
         print(f"{directory.name}: another process is training it; left to that one.", flush=True)
         return
     if code and run_status(directory) in ("waiting", "done"):
-        cause = _cause(code, out_of_memory=_memory_kills() > kills)
-        _record_death(directory, config, identity, cause)
+        cause = cause_of(code, out_of_memory=memory_kills() > kills)
+        record_death(directory, identity, Death("ProcessDied", f"The process {cause}."))
     print(run_line(directory))
     print(f"  {progress_line(directory.parent)}", flush=True)
-
-
-def _record_death(directory: Path, config: RunConfig, identity: dict[str, str], cause: str) -> None:
-    """Write the result of a process that could not write its own."""
-    result: dict[str, Any] = {
-        "status": "failed",
-        "outcome": None,
-        "arm": config.arm,
-        "seed": config.seed,
-        **identity,
-        "error": {"type": "ProcessDied", "message": f"The process {cause}.", "traceback": None},
-    }
-    write_json(directory / "result.json", result)
-
-
-def _cause(code: int, out_of_memory: bool) -> str:
-    if code >= 0:
-        return f"ended with exit code {code}"
-    if code == -signal.SIGKILL and out_of_memory:
-        return "was killed by the kernel for lack of memory; try a smaller trainer.micro_batch_size"
-    return f"was killed by signal {-code}"
-
-
-def _memory_kills() -> int:
-    """Return how many processes the kernel has killed for lack of memory; 0 where it keeps none."""
-    try:
-        counters = Path("/proc/vmstat").read_text(encoding="utf-8").splitlines()
-    except OSError:
-        return 0
-    return next((int(line.split()[1]) for line in counters if line.startswith("oom_kill ")), 0)
 
 
 def _sizes(run: PlannedRun) -> str:
