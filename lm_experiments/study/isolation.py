@@ -40,7 +40,7 @@ def start_server() -> None:
 
 
 def train_isolated(
-    run_dir: Path, identity: dict[str, str], code_paths: Sequence[str], devices: int = 1
+    run_dir: Path, identity: dict[str, str], code_paths: Sequence[str], devices: int
 ) -> int:
     """Train a run directory in a process of its own for each device; return the exit code.
 

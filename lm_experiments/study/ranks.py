@@ -18,6 +18,7 @@ from multiprocessing import connection
 from multiprocessing.connection import Connection
 from multiprocessing.context import ForkServerProcess
 from pathlib import Path
+from typing import Any
 
 import torch.distributed as dist
 
@@ -33,8 +34,6 @@ GRACE_SECONDS = 20.0
 STOP_SECONDS = 90.0
 STOPPED = tuple(128 + number for number in SIGNALS)
 LOOPBACK = "127.0.0.1"
-# What tells a process of another job's ranks.
-FOREIGN = ("SLURM_", "TORCHELASTIC_", "PMI_", "OMPI_")
 
 
 @dataclass
@@ -161,11 +160,11 @@ def _record(
     record_death(run_dir, identity, death)
 
 
-def _open_store() -> dist.TCPStore:
+def _open_store() -> Any:
     """Open the store through which the processes find each other, at a port the system chose."""
     listening = socket.create_server((LOOPBACK, 0))
     port = listening.getsockname()[1]
-    return dist.TCPStore(
+    return dist.TCPStore(  # type: ignore[attr-defined]
         LOOPBACK,
         port,
         is_master=True,
@@ -174,11 +173,10 @@ def _open_store() -> dist.TCPStore:
     )
 
 
-def _variables(rank: int, devices: int, store: dist.TCPStore) -> dict[str, str]:
-    """Return the environment of one process; what the caller's says of other jobs is left out."""
-    kept = {k: v for k, v in os.environ.items() if not k.startswith(FOREIGN)}
+def _variables(rank: int, devices: int, store: Any) -> dict[str, str]:
+    """Return the environment of one process: the caller's, and its place as torchrun tells it."""
     return {
-        **kept,
+        **os.environ,
         "RANK": str(rank),
         "LOCAL_RANK": str(rank),
         "GROUP_RANK": "0",

@@ -25,7 +25,7 @@ PRECISIONS = ("auto", "32-true", "bf16-mixed", "bf16-true")
 ACCELERATORS = ("auto", "cpu", "cuda", "mps")
 STRATEGIES = ("auto", "ddp", "fsdp")
 # Those whose update of an element depends on that element alone.
-SHARDED_OPTIMIZERS = ("adamw",)
+SHARDED_OPTIMIZERS = [name for name in ("adamw", "lion", "sgd") if name in OPTIMIZERS]
 
 
 @dataclass(frozen=True)

@@ -29,6 +29,7 @@ from .module import LanguageModel
 from .parallel import STRATEGIES, environment_of
 from .result import RESULT, is_done, write_result
 from .signals import StopSignals
+from .typed import ConfigError
 from .world import ALONE, World
 
 LOG = "train.log"
@@ -65,11 +66,18 @@ def train_claimed(run_dir: Path, identity: dict[str, Any], world: World = ALONE)
     """Train a run whose directory is `claimed`, as one of the processes that do it together.
 
     Raises:
+        ConfigError: where they are more, or fewer, than the run has devices.
         SystemExit: as `train_directory` does.
     """
+    config = load_config(run_dir)
+    if world.size != config.trainer.devices:
+        raise ConfigError(
+            f"{run_dir} has trainer.devices={config.trainer.devices} and is trained by "
+            f"{world.size} processes; start as many as it has devices."
+        )
     rank_zero_only.rank = world.rank  # type: ignore[attr-defined]
     with _logging_to(run_dir, world):
-        Run(run_dir, load_config(run_dir), identity, world).train()
+        Run(run_dir, config, identity, world).train()
 
 
 @contextmanager
@@ -96,7 +104,7 @@ class Run:
     """
 
     def __init__(
-        self, run_dir: Path, config: RunConfig, identity: dict[str, Any], world: World
+        self, run_dir: Path, config: RunConfig, identity: dict[str, Any], world: World = ALONE
     ) -> None:
         self.run_dir = run_dir
         self.world = world
@@ -273,11 +281,11 @@ def _held(run_dir: Path) -> Iterator[None]:
 def _logging_to(run_dir: Path, world: World) -> Iterator[None]:
     """Send log records and warnings of everything to the run's log; the console stays calm.
 
-    Processes other than the first have logs of their own, where they have something to complain.
+    Processes other than the first have logs of their own, where something went wrong in them.
     """
     path = run_dir / (LOG if world.leads else f"train.rank{world.rank}.log")
     handler = LogFile(path, encoding="utf-8", delay=not world.leads)
-    handler.setLevel(logging.INFO if world.leads else logging.WARNING)
+    handler.setLevel(logging.INFO if world.leads else logging.ERROR)
     handler.setFormatter(logging.Formatter("%(asctime)s %(name)s %(levelname)s %(message)s"))
     root = logging.getLogger()
     level = root.level

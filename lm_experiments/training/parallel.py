@@ -12,8 +12,9 @@ from typing import Any
 
 import torch
 import torch.distributed as dist
-from lightning.fabric.plugins.environments import LightningEnvironment, TorchElasticEnvironment
-from lightning.pytorch.plugins.environments import ClusterEnvironment
+from lightning.fabric.plugins.environments.cluster_environment import ClusterEnvironment
+from lightning.fabric.plugins.environments.lightning import LightningEnvironment
+from lightning.fabric.plugins.environments.torchelastic import TorchElasticEnvironment
 from lightning.pytorch.strategies import DDPStrategy
 from torch import Tensor, nn
 from torch.distributed.device_mesh import init_device_mesh
@@ -47,7 +48,7 @@ class Replicas(OneDevice):
         super().__init__(model)
         ids = None if device.type == "cpu" else [device]
         self.replica = DistributedDataParallel(
-            _Loss(model), device_ids=ids, broadcast_buffers=False, gradient_as_bucket_view=True
+            _Loss(model), device_ids=ids, gradient_as_bucket_view=True
         )
         # A mean is what replicas take by themselves.
         self.replica.register_comm_hook(None, lambda state, bucket: _sum(bucket))
@@ -129,14 +130,15 @@ class ShardStrategy(ReplicaStrategy):
             }
             optimizer.load_state_dict({**saved, "state": state})
 
-    def _whole(self, state: Any) -> Any:
+    def _whole(self, state: dict[str, Any]) -> dict[str, Any]:
         def gathered(value: Any) -> Any:
             if not isinstance(value, DTensor):
                 return value
             full = value.full_tensor()
             return full.cpu() if self.is_global_zero else full.new_empty(0)
 
-        return tree_map(gathered, dict(state))
+        whole: dict[str, Any] = tree_map(gathered, dict(state))
+        return whole
 
 
 STRATEGIES = {"ddp": ReplicaStrategy, "fsdp": ShardStrategy}
@@ -166,10 +168,10 @@ class _Loss(nn.Module):
         return self.model.loss(inputs, targets)
 
 
-def _sum(bucket: dist.GradBucket) -> torch.futures.Future[Tensor]:
-    work = dist.all_reduce(bucket.buffer(), async_op=True)
-    assert work is not None
-    return work.get_future().then(lambda future: future.value()[0])
+def _sum(bucket: Any) -> torch.futures.Future[Tensor]:
+    work: Any = dist.all_reduce(bucket.buffer(), async_op=True)
+    summed: torch.futures.Future[Tensor] = work.get_future().then(lambda f: f.value()[0])
+    return summed
 
 
 def _shard(value: Any, parameter: Tensor) -> Any:
