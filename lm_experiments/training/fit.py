@@ -156,7 +156,9 @@ class Run:
         self.tokenizer_hash = data.tokenizer.fingerprint
         model = build_model(config.model, config.seed)
         if self.device.compile:
-            model.compile()
+            # The blocks, of which one is compiled for all, and whose hooks shards need outside.
+            for block in model.blocks:
+                block.compile()
         self.module = LanguageModel(
             config, model, self.device.micro_batch_size, data.val.bytes, self.world
         )

@@ -8,9 +8,9 @@ from typing import Any
 import pytest
 import torch
 from lightning.pytorch import Callback, Trainer
+from together import together
 from torch import Tensor, nn
 from torch.utils.data import DataLoader
-from together import together
 
 from lm_experiments.data import IGNORE_INDEX, EvaluationBatches, TokenizerConfig
 from lm_experiments.model import ModelConfig, build_model
@@ -23,9 +23,7 @@ from lm_experiments.training.parallel import STRATEGIES, environment_of
 from lm_experiments.training.schedules import Constant
 from lm_experiments.training.world import World, world_of_environment
 
-MODEL = ModelConfig(
-    d_model=16, n_layers=2, n_heads=2, context_length=4, vocab_size=11, d_ff=24
-)
+MODEL = ModelConfig(d_model=16, n_layers=2, n_heads=2, context_length=4, vocab_size=11, d_ff=24)
 
 
 def run_config(**optimizer: Any) -> RunConfig:
@@ -108,7 +106,9 @@ def test_parts_of_one_and_three_tokens_weigh_by_their_tokens() -> None:
 def evaluation(values: list[float]) -> tuple[float, int]:
     """Return loss and count of windows with one token each, shared by the processes."""
     world = world_of_environment()
-    parts = [EvaluationBatches(range(len(values) + 1), 1, 1, r, world.size) for r in (world.rank, 0)]
+    parts = [
+        EvaluationBatches(range(len(values) + 1), 1, 1, r, world.size) for r in (world.rank, 0)
+    ]
     nll = torch.tensor(values)
 
     class Losses(GivenLosses):
