@@ -98,9 +98,9 @@ def train_together(
 
 def _train(run_dir: Path, identity: dict[str, str], code_paths: Sequence[str], devices: int) -> int:
     kills = memory_kills()
-    store = _open_store()
+    store = open_store()
     ranks = [
-        _rank(number, (run_dir, identity, list(code_paths)), _variables(number, devices, store))
+        _rank(number, (run_dir, identity, list(code_paths)), rank_variables(number, devices, store))
         for number in range(devices)
     ]
     forwarding = Forwarding([rank.process for rank in ranks])
@@ -160,7 +160,7 @@ def _record(
     record_death(run_dir, identity, death)
 
 
-def _open_store() -> Any:
+def open_store() -> Any:
     """Open the store through which the processes find each other, at a port the system chose."""
     listening = socket.create_server((LOOPBACK, 0))
     port = listening.getsockname()[1]
@@ -173,7 +173,7 @@ def _open_store() -> Any:
     )
 
 
-def _variables(rank: int, devices: int, store: Any) -> dict[str, str]:
+def rank_variables(rank: int, devices: int, store: Any) -> dict[str, str]:
     """Return the environment of one process: the caller's, and its place as torchrun tells it."""
     return {
         **os.environ,

@@ -251,7 +251,7 @@ def test_a_bad_number_on_one_rank_ends_the_run_on_all(strategy: str, watching: T
     assert rows(only_run("bad"))[-1]["step"] == 7
 
 
-def test_what_is_dropped_differs_between_the_ranks(train: Train) -> None:
+def test_dropout_on_two_devices_drops_the_same_again(train: Train) -> None:
     arguments = (*TWO, "model.dropout=0.5")
     assert train(*arguments, "name=drop").code == 0
     assert train(*arguments, "name=again").code == 0

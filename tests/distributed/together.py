@@ -12,18 +12,18 @@ from typing import Any
 import torch
 
 from lm_experiments.study.isolation import start_server
-from lm_experiments.study.ranks import _open_store, _variables
+from lm_experiments.study.ranks import open_store, rank_variables
 
 
 def together(function: Callable[..., Any], size: int, *arguments: Any) -> list[Any]:
     """Return what the function returned in each process; one that raises fails the test."""
     start_server()
     context = multiprocessing.get_context("forkserver")
-    store = _open_store()
+    store = open_store()
     lines, processes = [], []
     for rank in range(size):
         ours, theirs = context.Pipe(duplex=False)
-        variables = _variables(rank, size, store)
+        variables = rank_variables(rank, size, store)
         process = context.Process(
             target=_call, args=(function, arguments, variables, theirs), daemon=True
         )
