@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import os
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -13,6 +14,7 @@ from torch import Tensor
 from lm_experiments.data import TrainingBatches
 from lm_experiments.model import ModelConfig, Transformer, build_model
 from lm_experiments.training.config import RunConfig
+from lm_experiments.training.devices import find_device
 from lm_experiments.training.typed import ConfigError
 
 from .plan import PlannedRun, corpus_of
@@ -136,6 +138,11 @@ def _embedding_std_is_1(config: RunConfig) -> bool:
     return config.model.init.name == "cs336"
 
 
+def _crowded(config: RunConfig) -> bool:
+    on_cpu = find_device(config).type == "cpu"
+    return on_cpu and config.trainer.devices > (os.cpu_count() or 1)
+
+
 WARNINGS: Sequence[tuple[Callable[[RunConfig], bool], str]] = (
     (
         lambda c: c.model.norm.name == "none" and _gated(c) and c.model.n_layers >= 6,
@@ -156,6 +163,7 @@ WARNINGS: Sequence[tuple[Callable[[RunConfig], bool], str]] = (
         "sinusoidal positions are as large as embeddings of std 1, which are not scaled up here "
         "as in Vaswani et al. 2017",
     ),
+    (_crowded, "more processes than cores share a CPU; trainer.devices up to its cores is faster"),
 )
 
 

@@ -3,24 +3,23 @@
 from __future__ import annotations
 
 import json
-import signal
 import sys
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
 
 from hydra.core.hydra_config import HydraConfig
 from hydra.types import RunMode
 from omegaconf import DictConfig
 
 from lm_experiments.training.config import RunConfig, load_config
-from lm_experiments.training.files import RESULT, read_result, write_json
+from lm_experiments.training.files import read_result
 from lm_experiments.training.signals import SIGNALS
 from lm_experiments.training.typed import ConfigError
 
 from .choices import load_code
+from .deaths import Death, cause_of, memory_kills, record_death
 from .explain import explain, refuse
-from .isolation import RUNS_ELSEWHERE, train_isolated
+from .isolation import RUNS_ELSEWHERE, start_server, train_isolated
 from .plan import (
     IDENTITY,
     PlannedRun,
@@ -72,6 +71,9 @@ def run_job(config: DictConfig) -> None:
             raise SystemExit(1)
         return
     try:
+        if config.trainer.devices != 1:
+            # It loads its imports while this process plans.
+            start_server()
         run = _plan_alone(config)
         _make_alone(run)
     except (ValueError, OSError) as error:
@@ -117,10 +119,16 @@ def _run_alone(run: PlannedRun) -> None:
 
 
 def _train_here(run: PlannedRun) -> None:
-    from lm_experiments.training.fit import train_directory
+    from lm_experiments.training.fit import RunningElsewhereError, train_directory
 
+    devices = run.config.trainer.devices
     try:
-        train_directory(run.directory, run.identity)
+        if devices == 1:
+            train_directory(run.directory, run.identity)
+            return
+        code = train_isolated(run.directory, run.identity, run.config.code_paths, devices)
+        if code == RUNS_ELSEWHERE:
+            raise RunningElsewhereError(f"{run.directory} is being trained by another process.")
     except SystemExit:
         if run_status(run.directory) == "interrupted":
             print(f"Stopped. The same command continues {run.directory}.", file=sys.stderr)
@@ -134,6 +142,9 @@ def _train_here(run: PlannedRun) -> None:
             line = f"{run.directory}: FAILED: {type(error).__name__}: {explain(error, ())}"
         print(line, file=sys.stderr)
         raise SystemExit(1) from None
+    if code:
+        print(run_line(run.directory), file=sys.stderr)
+        raise SystemExit(INTERRUPTED.get(code, 1))
 
 
 def _run_in_sweep(directory: Path, retries: int) -> None:
@@ -143,7 +154,7 @@ def _run_in_sweep(directory: Path, retries: int) -> None:
         return
     config = load_config(directory)
     identity = json.loads((directory / IDENTITY).read_text(encoding="utf-8"))
-    kills = _memory_kills()
+    kills = memory_kills()
     code = _attempt(directory, config, identity)
     for attempt in range(retries):
         if code in (0, RUNS_ELSEWHERE) or code in INTERRUPTED:
@@ -156,8 +167,8 @@ def _run_in_sweep(directory: Path, retries: int) -> None:
         print(f"{directory.name}: another process is training it; left to that one.", flush=True)
         return
     if code and run_status(directory) == "waiting":
-        cause = _cause(code, out_of_memory=_memory_kills() > kills)
-        _record_death(directory, config, identity, cause)
+        cause = cause_of(code, out_of_memory=memory_kills() > kills)
+        record_death(directory, identity, Death("ProcessDied", f"The process {cause}."))
     print(run_line(directory))
     print(f"  {progress_line(directory.parent)}", flush=True)
 
@@ -167,42 +178,12 @@ def _attempt(directory: Path, config: RunConfig, identity: dict[str, str]) -> in
 
     A result that says done stands, whatever its process did afterwards.
     """
-    code = train_isolated(directory, identity, config.code_paths)
+    devices = config.trainer.devices
+    code = train_isolated(directory, identity, config.code_paths, devices)
     if code and code not in INTERRUPTED and run_status(directory) == "done":
-        cause = _cause(code, out_of_memory=False)
-        print(f"{directory.name}: done; its process {cause} afterwards.", flush=True)
+        print(f"{directory.name}: done; its process {cause_of(code)} afterwards.", flush=True)
         return 0
     return code
-
-
-def _record_death(directory: Path, config: RunConfig, identity: dict[str, str], cause: str) -> None:
-    """Write the result of a process that could not write its own."""
-    result: dict[str, Any] = {
-        "status": "failed",
-        "outcome": None,
-        "arm": config.arm,
-        "seed": config.seed,
-        **identity,
-        "error": {"type": "ProcessDied", "message": f"The process {cause}.", "traceback": None},
-    }
-    write_json(directory / RESULT, result)
-
-
-def _cause(code: int, out_of_memory: bool) -> str:
-    if code >= 0:
-        return f"ended with exit code {code}"
-    if code == -signal.SIGKILL and out_of_memory:
-        return "was killed by the kernel for lack of memory; try a smaller trainer.micro_batch_size"
-    return f"was killed by signal {-code}"
-
-
-def _memory_kills() -> int:
-    """Return how many processes the kernel has killed for lack of memory; 0 where it keeps none."""
-    try:
-        counters = Path("/proc/vmstat").read_text(encoding="utf-8").splitlines()
-    except OSError:
-        return 0
-    return next((int(line.split()[1]) for line in counters if line.startswith("oom_kill ")), 0)
 
 
 def _sizes(run: PlannedRun) -> str:

@@ -1,0 +1,87 @@
+"""How many devices a run may have, and what each of its processes gets of the machine."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+import torch
+
+from lm_experiments.data import TokenizerConfig
+from lm_experiments.model import ModelConfig
+from lm_experiments.study.checks import warnings
+from lm_experiments.training import config as configuration
+from lm_experiments.training import devices
+from lm_experiments.training.config import BatchConfig, RunConfig, TrainerConfig
+from lm_experiments.training.devices import find_device, prepare_process
+from lm_experiments.training.logger_config import LoggerConfig
+from lm_experiments.training.optimizers import AdamW
+from lm_experiments.training.schedules import Constant
+from lm_experiments.training.typed import ConfigError
+
+
+def run_config(batch_size: int = 16, **trainer: Any) -> RunConfig:
+    return RunConfig(
+        model=ModelConfig(context_length=64),
+        data=BatchConfig(batch_size=batch_size),
+        tokenizer=TokenizerConfig(name="bytes"),
+        optimizer=AdamW(),
+        schedule=Constant(warmup_steps=0),
+        trainer=TrainerConfig(**trainer),
+        logger=LoggerConfig(),
+    )
+
+
+@pytest.fixture
+def threads_as_before() -> Iterator[None]:
+    before = torch.get_num_threads()
+    yield
+    torch.set_num_threads(before)
+
+
+@pytest.mark.parametrize(
+    ("kind", "asked", "allowed"), [("cuda", 3, 2), ("mps", 2, 1)], ids=["cuda", "mps"]
+)
+def test_more_devices_than_there_are(
+    kind: str, asked: int, allowed: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(devices, "_present", lambda: {kind: True, "cpu": True})
+    monkeypatch.setattr(torch.cuda, "device_count", lambda: 2)
+    config = run_config(batch_size=12, devices=asked, precision="32-true")
+    with pytest.raises(ConfigError, match=f"devices={asked} .*; type trainer.devices={allowed} "):
+        find_device(config)
+    fits = dataclasses.replace(config.trainer, devices=allowed)
+    assert find_device(dataclasses.replace(config, trainer=fits)).type == kind
+
+
+def test_an_optimizer_that_needs_whole_matrices(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(configuration, "SHARDED_OPTIMIZERS", ["sgd"])
+    run_config(devices=2)
+    with pytest.raises(ConfigError, match=r"optimizer=adamw needs whole; .*strategy=ddp.*=sgd"):
+        run_config(devices=2, strategy="fsdp")
+
+
+def test_micro_batches_are_of_the_share_of_a_device() -> None:
+    whole = run_config(accelerator="cpu", micro_batch_size=12)
+    assert find_device(whole).micro_batch_size == 12
+    shared = run_config(accelerator="cpu", micro_batch_size=12, devices=2)
+    assert find_device(shared).micro_batch_size == 8
+
+
+@pytest.mark.usefixtures("threads_as_before")
+@pytest.mark.parametrize(("threads", "count", "each"), [(6, 2, 3), (1, 2, 1), (3, 1, 3)])
+def test_threads_are_shared_by_the_processes(threads: int, count: int, each: int) -> None:
+    config = run_config(accelerator="cpu", threads=threads, devices=count)
+    prepare_process(config, find_device(config))
+    assert torch.get_num_threads() == each
+
+
+def test_more_processes_than_cores_are_warned_about() -> None:
+    def said(count: int) -> list[str]:
+        config = run_config(batch_size=4096, accelerator="cpu", devices=count)
+        return [text for text in warnings(config) if "cores" in text]
+
+    assert said(1) == []
+    assert len(said(4096)) == 1
