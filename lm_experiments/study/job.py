@@ -3,22 +3,21 @@
 from __future__ import annotations
 
 import json
-import signal
 import sys
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
 
 from hydra.core.hydra_config import HydraConfig
 from hydra.types import RunMode
 from omegaconf import DictConfig
 
 from lm_experiments.training.config import RunConfig, load_config
-from lm_experiments.training.files import write_json
 from lm_experiments.training.signals import SIGNALS
 from lm_experiments.training.typed import ConfigError
 
 from .choices import load_code
+from .cluster import check_alone
+from .deaths import cause_of_death, memory_kills, record_death
 from .explain import explain, refuse
 from .isolation import RUNS_ELSEWHERE, train_isolated
 from .plan import (
@@ -50,6 +49,8 @@ NOT_ARM = (
     "logger",
     "on_failure",
     "retries",
+    "resources",
+    "ray",
     "hydra",
 )
 
@@ -96,6 +97,7 @@ def _plan_alone(config: DictConfig) -> PlannedRun:
             f"study={values['study']['name']} is several runs; add -m: python scripts/train.py -m "
             f"study={values['study']['name']}"
         )
+    check_alone(HydraConfig.get(), values)
     values["name"] = values["name"] or SINGLE
     if not values["arm_overrides"]:
         values["arm_overrides"] = arm_overrides(list(HydraConfig.get().overrides.task))
@@ -137,7 +139,7 @@ def _run_in_sweep(directory: Path, retries: int) -> None:
         return
     config = load_config(directory)
     identity = json.loads((directory / IDENTITY).read_text(encoding="utf-8"))
-    kills = _memory_kills()
+    kills = memory_kills()
     code = train_isolated(directory, identity, config.code_paths)
     for attempt in range(retries):
         if code in (0, RUNS_ELSEWHERE) or code in INTERRUPTED:
@@ -146,44 +148,29 @@ def _run_in_sweep(directory: Path, retries: int) -> None:
         code = train_isolated(directory, identity, config.code_paths)
     if code in INTERRUPTED:
         raise SystemExit(INTERRUPTED[code])
+    conclude(directory, config, identity, code, memory_kills() > kills)
+
+
+def conclude(
+    directory: Path,
+    config: RunConfig,
+    identity: dict[str, str],
+    code: int,
+    out_of_memory: bool,
+) -> None:
+    """Say how a run of a sweep ended, and record it where its process could not.
+
+    Args:
+        code: the exit code of the process; negative where a signal killed it.
+        out_of_memory: whether the kernel killed a process for lack of memory meanwhile.
+    """
     if code == RUNS_ELSEWHERE:
         print(f"{directory.name}: another process is training it; left to that one.", flush=True)
         return
     if code and run_status(directory) in ("waiting", "done"):
-        cause = _cause(code, out_of_memory=_memory_kills() > kills)
-        _record_death(directory, config, identity, cause)
+        record_death(directory, config, identity, cause_of_death(code, out_of_memory))
     print(run_line(directory))
     print(f"  {progress_line(directory.parent)}", flush=True)
-
-
-def _record_death(directory: Path, config: RunConfig, identity: dict[str, str], cause: str) -> None:
-    """Write the result of a process that could not write its own."""
-    result: dict[str, Any] = {
-        "status": "failed",
-        "outcome": None,
-        "arm": config.arm,
-        "seed": config.seed,
-        **identity,
-        "error": {"type": "ProcessDied", "message": f"The process {cause}.", "traceback": None},
-    }
-    write_json(directory / "result.json", result)
-
-
-def _cause(code: int, out_of_memory: bool) -> str:
-    if code >= 0:
-        return f"ended with exit code {code}"
-    if code == -signal.SIGKILL and out_of_memory:
-        return "was killed by the kernel for lack of memory; try a smaller trainer.micro_batch_size"
-    return f"was killed by signal {-code}"
-
-
-def _memory_kills() -> int:
-    """Return how many processes the kernel has killed for lack of memory; 0 where it keeps none."""
-    try:
-        counters = Path("/proc/vmstat").read_text(encoding="utf-8").splitlines()
-    except OSError:
-        return 0
-    return next((int(line.split()[1]) for line in counters if line.startswith("oom_kill ")), 0)
 
 
 def _sizes(run: PlannedRun) -> str:
