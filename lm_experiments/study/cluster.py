@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 import importlib.util
 from collections.abc import Mapping, Sequence
+from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
 from hydra.conf import HydraConf
@@ -14,8 +15,9 @@ from omegaconf import DictConfig, OmegaConf
 from lm_experiments.training.config import RunConfig
 from lm_experiments.training.typed import ConfigError
 
+from .explain import not_installed
 from .isolation import start_server
-from .resources import Demand, Share, choose, devices_of, read_resources
+from .resources import Demand, Node, Share, check_enough, choose, devices_of, read_resources
 from .resources_memory import run_bytes
 
 if TYPE_CHECKING:
@@ -29,11 +31,11 @@ KINDS = {
     "hydra_plugins.hydra_submitit_launcher.submitit_launcher.SlurmLauncher": SLURM,
     "hydra_plugins.hydra_submitit_launcher.submitit_launcher.LocalLauncher": LOCAL,
 }
-# What must be importable for a launcher, and the extra of this package that brings it.
+# What must be importable for a launcher.
 NEEDED = {
-    RAY: (("ray", "hydra_plugins.hydra_ray_launcher"), "ray"),
-    SLURM: (("submitit", "hydra_plugins.hydra_submitit_launcher"), "slurm"),
-    LOCAL: (("submitit", "hydra_plugins.hydra_submitit_launcher"), "slurm"),
+    RAY: ("ray", "hydra_plugins.hydra_ray_launcher"),
+    SLURM: ("submitit", "hydra_plugins.hydra_submitit_launcher"),
+    LOCAL: ("submitit", "hydra_plugins.hydra_submitit_launcher"),
 }
 
 
@@ -60,12 +62,14 @@ class Backend:
     @property
     def far(self) -> bool:
         """Whether runs may be trained on other machines than this one."""
-        return self.kind == SLURM or (self.kind == RAY and self._cluster().address is not None)
+        return self.kind == SLURM or self.config.ray.address is not None
 
     def with_devices(self, values: Mapping[str, Any]) -> dict[str, Any]:
         """Return a composed configuration with the devices that its share of GPUs means."""
         if self.kind == BASIC or not isinstance(values["trainer"].get("devices"), int):
             return dict(values)
+        if self.kind == RAY and self.asked.gpus:
+            check_enough("resources.gpus", self.asked.gpus, self._nodes, self._cluster.where)
         devices = devices_of(self.asked, values["trainer"]["devices"])
         return {**values, "trainer": {**values["trainer"], "devices": devices}}
 
@@ -95,7 +99,7 @@ class Backend:
 
             assert self.share is not None
             runs, stop = [item.run for item in items], self.config.on_failure == "stop"
-            train_on_ray(self._cluster(), self.share, runs, self.config.retries, stop)
+            train_on_ray(self._cluster, self.share, runs, self.config.retries, stop)
             return
         if self.kind == BASIC:
             start_server()
@@ -118,18 +122,22 @@ class Backend:
             memory=max(run_bytes(config, counted(config.model)) for config in configs),
         )
         if self.kind == RAY:
-            cluster = self._cluster()
-            return choose(self.asked, cluster.nodes(), cluster.where, demand)
+            return choose(self.asked, self._nodes, self._cluster.where, demand)
         from .cluster_slurm import local_share, slurm_share
 
         if self.kind == LOCAL:
             return local_share(self.asked, demand)
         return slurm_share(self.asked, demand, self.config.hydra.launcher)
 
+    @cached_property
+    def _nodes(self) -> list[Node]:
+        return self._cluster.nodes()
+
+    @cached_property
     def _cluster(self) -> Cluster:
         from .cluster_ray import read_cluster
 
-        return read_cluster(self.config.hydra.launcher)
+        return read_cluster(self.config.hydra.launcher, self.config.ray.address)
 
 
 def task_of(kind: str, task: Any) -> Any:
@@ -153,7 +161,7 @@ def check_alone(hydra: HydraConf, values: Mapping[str, Any]) -> None:
     typed |= read_resources(values["resources"]).given
     for key, value in typed.items():
         if value is not None:
-            raise ConfigError(f"{key}={value} is for a sweep; add -m, or leave it out.")
+            raise ConfigError(f"{key}={_text(value)} is for a sweep; add -m, or leave it out.")
 
 
 def check_launcher(base: DictConfig, job: DictConfig, words: Sequence[str]) -> None:
@@ -181,12 +189,8 @@ def _kind(config: DictConfig) -> str:
             f"{', '.join(KINDS.values())}."
         )
     kind = KINDS[target]
-    modules, extra = NEEDED.get(kind, ((), ""))
-    if not all(map(_installed, modules)):
-        raise ConfigError(
-            f"hydra/launcher={kind} needs packages that are not installed; "
-            f"type pip install 'lm_experiments[{extra}]'"
-        )
+    if not all(map(_installed, NEEDED.get(kind, ()))):
+        raise ConfigError(not_installed(kind))
     return kind
 
 
@@ -204,8 +208,12 @@ def _check_used(kind: str, config: DictConfig, given: Mapping[str, float]) -> No
     for key, value in unused.items():
         if value is not None:
             raise ConfigError(
-                f"{key}={value} is not for hydra/launcher={kind}; type hydra/launcher=ray."
+                f"{key}={_text(value)} is not for hydra/launcher={kind}; type hydra/launcher=ray."
             )
+
+
+def _text(value: Any) -> str:
+    return f"{value:g}" if isinstance(value, float) else str(value)
 
 
 def _check_precision(configs: Sequence[RunConfig]) -> None:

@@ -6,6 +6,8 @@ import logging
 import os
 import signal
 import socket
+import subprocess
+import sys
 import uuid
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -33,6 +35,7 @@ QUIET = {
 # Variables that a run on another machine needs as much as one here.
 PASSED_ON = ("WANDB_", "HF_", "LM_EXPERIMENTS_")
 CONNECT_SECONDS = 10
+HEALTH_SECONDS = 20
 # The least that Ray takes: results are files, and only those of far machines pass through it.
 OBJECT_STORE_BYTES = 78643200
 OF_RESOURCES = ("num_cpus", "num_gpus", "max_calls", "max_retries", "runtime_env")
@@ -119,11 +122,15 @@ class Cluster:
             ) from None
 
 
-def read_cluster(launcher: DictConfig) -> Cluster:
+def read_cluster(launcher: DictConfig, address: str | None) -> Cluster:
     """Return what the launcher's configuration says.
 
+    Args:
+        launcher: ``hydra.launcher``.
+        address: ``ray.address``, None where it is not given.
+
     Raises:
-        ConfigError: where it sets what ``resources`` decides.
+        ConfigError: where the launcher's keys say what others decide.
     """
     values: Any = OmegaConf.to_container(launcher, resolve=True)
     init, remote = dict(values["ray"]["init"] or {}), dict(values["ray"]["remote"] or {})
@@ -133,7 +140,8 @@ def read_cluster(launcher: DictConfig) -> Cluster:
                 f"hydra.launcher.ray.remote.{key} is chosen by this program; "
                 "type resources.gpus=... or resources.cpus=... to say what a run gets."
             )
-    address = init.pop("address", None)
+    if (said := init.pop("address", None)) is not None:
+        raise ConfigError(f"hydra.launcher.ray.init.address is said by ray.address={said}.")
     return Cluster({k: v for k, v in init.items() if v is not None}, remote, address)
 
 
@@ -151,19 +159,31 @@ def check_reachable(address: str) -> None:
             f"ray.address={address} is not an address of a Ray head; type ray.address=HOST:6379, "
             "or ray.address=auto on a machine of the cluster."
         )
-    from ray._raylet import check_health
-
     try:
         with socket.create_connection((host, int(port)), timeout=CONNECT_SECONDS):
             pass
-        answers = check_health(address, timeout=CONNECT_SECONDS, skip_version_check=True)
     except OSError as error:
         raise ConfigError(
             f"ray.address={address} cannot be reached ({error}); start Ray there with "
             f"ray start --head --port={port}, or leave ray.address out to use this machine."
         ) from None
-    if not answers:
-        raise ConfigError(f"ray.address={address} answers, but not as the head of a Ray cluster.")
+    if not _is_head(address):
+        raise ConfigError(
+            f"ray.address={address} answers, but not as the head of a Ray cluster; "
+            "type the address that ray start --head printed there."
+        )
+
+
+def _is_head(address: str) -> bool:
+    """Ask for the health of a cluster, in a process that Ray may end or let hang."""
+    command = (sys.executable, "-m", "ray.scripts.scripts", "health-check", "--skip-version-check")
+    try:
+        done = subprocess.run(
+            [*command, "--address", address], capture_output=True, timeout=HEALTH_SECONDS
+        )
+    except subprocess.TimeoutExpired:
+        return False
+    return done.returncode == 0
 
 
 @contextmanager
@@ -176,8 +196,6 @@ def submitting(cluster: Cluster, folder: Path, share: Share) -> Iterator[Submiss
     Raises:
         ConfigError: where a node has another version of the code.
     """
-    import ray
-
     # Seen by a node exactly where it sees the run directories too.
     shared = folder.absolute() / f".ray-{uuid.uuid4().hex}"
     shared.touch()
@@ -187,7 +205,7 @@ def submitting(cluster: Cluster, folder: Path, share: Share) -> Iterator[Submiss
     finally:
         shared.unlink(missing_ok=True)
         with _signals_kept():
-            ray.shutdown()
+            _shut_down()
 
 
 class Submission:
@@ -291,7 +309,7 @@ def _look_at_nodes(shared: str) -> list[dict[str, Any]]:
     import ray
     from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 
-    ray.cloudpickle.register_pickle_by_value(cluster_probe)
+    ray.cloudpickle.register_pickle_by_value(cluster_probe)  # type: ignore[no-untyped-call]
     look = ray.remote(num_cpus=0)(cluster_probe.look)
     nodes = [node for node in _alive() if node["Resources"].get("CPU", 0)]
     pinned = [NodeAffinitySchedulingStrategy(node["NodeID"], soft=False) for node in nodes]
@@ -301,10 +319,17 @@ def _look_at_nodes(shared: str) -> list[dict[str, Any]]:
     return [{**look, "node": name} for look, name in zip(found, names, strict=True)]
 
 
+def _shut_down() -> None:
+    import ray
+
+    ray.shutdown()
+
+
 def _alive() -> list[dict[str, Any]]:
     import ray
 
-    return [node for node in ray.nodes() if node["Alive"]]
+    nodes: list[dict[str, Any]] = ray.nodes()  # type: ignore[no-untyped-call]
+    return [node for node in nodes if node["Alive"]]
 
 
 def _gpu_count() -> int:

@@ -116,6 +116,14 @@ def devices_of(resources: Resources, devices: int) -> int:
     return int(gpus)
 
 
+def check_enough(key: str, gpus: float, nodes: Sequence[Node], where: str) -> None:
+    """Raise ConfigError where no machine has the GPUs that ``key`` asks for."""
+    most = max(node.gpus for node in nodes)
+    if gpus > most:
+        instead = f"{key}={most:g} or less" if most else "trainer.accelerator=cpu"
+        raise ConfigError(f"{key}={gpus:g}, but {where} has {most:g} GPUs; type {instead}.")
+
+
 def choose(asked: Resources, nodes: Sequence[Node], where: str, demand: Demand) -> Share:
     """Return what each run gets: what was typed, and for the rest what the machines have.
 
@@ -182,11 +190,9 @@ def _gpus(asked: Resources, nodes: Sequence[Node], where: str, demand: Demand) -
             "resources.gpus=0 hides the GPUs from the runs; type trainer.accelerator=cpu instead."
         )
     gpus = asked.gpus if asked.gpus is not None else min(most, 1) * demand.devices
-    if gpus <= most:
-        return gpus
     key = "resources.gpus" if asked.gpus is not None else "trainer.devices"
-    instead = f"{key}={most:g} or less" if most else "trainer.accelerator=cpu"
-    raise ConfigError(f"{key}={gpus:g}, but {where} has {most:g} GPUs; type {instead}.")
+    check_enough(key, gpus, nodes, where)
+    return gpus
 
 
 def _cpus(nodes: Sequence[Node], gpus: float, demand: Demand) -> float:
