@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
 import logging
 import os
+import queue
 import signal
 import socket
 import subprocess
@@ -216,6 +218,7 @@ class Submission:
 
         self.shared = shared
         self.stop_key = f"lm_experiments:stop:{shared.name}".encode()
+        self.ended: queue.SimpleQueue[Any] = queue.SimpleQueue()
         self.far = cluster.address is not None
         looks = _look_at_nodes(str(shared)) if self.far else []
         check_versions(looks)
@@ -250,14 +253,15 @@ class Submission:
             environment=passed if self.far else {},
             packed=packed,
         )
-        return self.remote.remote(task)
+        reference = self.remote.remote(task)
+        reference.future().add_done_callback(lambda _: self.ended.put(reference))
+        return reference
 
-    def wait(self, references: Sequence[Any], seconds: float | None = None) -> list[Any]:
-        """Wait until a run has ended, and return those that have."""
-        import ray
-
-        ended, _ = ray.wait(list(references), num_returns=1, timeout=seconds)
-        return list(ended)
+    def wait(self, seconds: float) -> Any:
+        """Return what stands for a run that has ended, None where none ends in time."""
+        # While ray.wait waits, a signal that ends this process would be an exit with code 1.
+        with contextlib.suppress(queue.Empty):
+            return self.ended.get(timeout=seconds)
 
     def end_of(self, reference: Any, directory: Path) -> Ended | None:
         """Return how a run ended, its directory home; None where its worker or node was lost."""

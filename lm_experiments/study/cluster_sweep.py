@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections import Counter
 from collections.abc import Sequence
 from pathlib import Path
@@ -72,11 +73,11 @@ class _Sweep:
         self.open[self.submission.start(run)] = run
 
     def _wait(self) -> None:
-        ended = self.submission.wait(list(self.open), LOOK_EVERY)
-        for reference in ended:
+        reference = self.submission.wait(LOOK_EVERY)
+        if reference is not None:
             run = self.open.pop(reference)
             self._ended(run, self.submission.end_of(reference, run.directory))
-        if not ended and not self.submission.has_room(self.share):
+        elif not self.submission.has_room(self.share):
             print("No machine is left that could train the remaining runs.", flush=True)
             raise SystemExit(1)
 
@@ -114,9 +115,7 @@ class _Sweep:
     def _stop(self) -> None:
         """Let the runs that are being trained save themselves, and wait until they have."""
         self.submission.stop()
-        left = STOP_SECONDS
-        while self.open and left > 0:
-            ended = self.submission.wait(list(self.open), LOOK_EVERY)
-            left -= 0 if ended else LOOK_EVERY
-            for reference in ended:
+        deadline = time.monotonic() + STOP_SECONDS
+        while self.open and time.monotonic() < deadline:
+            if (reference := self.submission.wait(LOOK_EVERY)) is not None:
                 self.submission.end_of(reference, self.open.pop(reference).directory)

@@ -10,7 +10,7 @@ import subprocess
 import sys
 import time
 import uuid
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Collection, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -80,8 +80,10 @@ class Place:
         }
 
     @contextlib.contextmanager
-    def started(self, *words: str, **environment: str) -> Iterator[Command]:
-        """Start ``scripts/train.py -m``; leaving the block leaves no process."""
+    def started(
+        self, *words: str, beside: Collection[int] = (), **environment: str
+    ) -> Iterator[Command]:
+        """Start ``scripts/train.py -m``; leaving the block leaves no process but those beside."""
         given = {word.split("=")[0] for word in words}
         kept = [word for word in TINY if word.split("=")[0] not in given]
         output = self.folder / f"output-{uuid.uuid4().hex[:8]}.txt"
@@ -100,13 +102,13 @@ class Place:
         try:
             yield command
         except BaseException:
-            self.kill()
+            self.kill(beside)
             raise
         finally:
             with contextlib.suppress(AssertionError):
-                until(lambda: not self.living(), 20, "all processes to end")
-            left = [_name(pid) for pid in self.living()]
-            self.kill()
+                until(lambda: not self.living(beside), 20, "all processes to end")
+            left = [_name(pid) for pid in self.living(beside)]
+            self.kill(beside)
             process.wait(10)
         assert not left, f"these processes were left behind: {left}"
 
@@ -120,13 +122,13 @@ class Place:
         [found] = [p for p in (self.folder / "runs" / sweep).glob(f"{pattern}-s*") if p.is_dir()]
         return found
 
-    def living(self) -> list[int]:
+    def living(self, beside: Collection[int] = ()) -> list[int]:
         """Return the processes that stem from this place's commands and have not ended."""
-        return [pid for pid in _processes() if self._is_ours(pid)]
+        return [pid for pid in _processes() if pid not in beside and self._is_ours(pid)]
 
-    def kill(self) -> None:
+    def kill(self, beside: Collection[int] = ()) -> None:
         """End what is left of this place's commands."""
-        for pid in self.living():
+        for pid in self.living(beside):
             with contextlib.suppress(ProcessLookupError):
                 os.kill(pid, signal.SIGKILL)
 
