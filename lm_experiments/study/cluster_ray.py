@@ -10,8 +10,9 @@ import signal
 import socket
 import subprocess
 import sys
+import threading
 import uuid
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -38,6 +39,7 @@ QUIET = {
 PASSED_ON = ("WANDB_", "HF_", "LM_EXPERIMENTS_")
 CONNECT_SECONDS = 10
 HEALTH_SECONDS = 20
+SHUTDOWN_SECONDS = 30
 # The least that Ray takes: results are files, and only those of far machines pass through it.
 OBJECT_STORE_BYTES = 78643200
 OF_RESOURCES = ("num_cpus", "num_gpus", "max_calls", "max_retries", "runtime_env")
@@ -206,8 +208,10 @@ def submitting(cluster: Cluster, folder: Path, share: Share) -> Iterator[Submiss
         yield Submission(cluster, shared, share)
     finally:
         shared.unlink(missing_ok=True)
-        with _signals_kept():
-            _shut_down()
+        if not _in_time(_shut_down, SHUTDOWN_SECONDS):
+            # A signal to all processes ended Ray's own first: nothing answers any more.
+            stop = sys.exc_info()[1]
+            os._exit(stop.code if isinstance(stop, SystemExit) and stop.code else 1)  # type: ignore[arg-type]
 
 
 class Submission:
@@ -278,11 +282,11 @@ class Submission:
             unpack(ended.packed, directory)
         return ended
 
-    def stop(self) -> None:
-        """Ask every run to save itself and end, and let none start."""
+    def stop(self) -> bool:
+        """Ask every run to save itself and end, and let none start; return whether Ray answers."""
         from ray.experimental.internal_kv import _internal_kv_put
 
-        _internal_kv_put(self.stop_key, b"1")
+        return _in_time(lambda: _internal_kv_put(self.stop_key, b"1"), CONNECT_SECONDS)
 
     def has_room(self, share: Share) -> bool:
         """Return whether a machine is left that can hold a run at all."""
@@ -327,6 +331,14 @@ def _shut_down() -> None:
     import ray
 
     ray.shutdown()
+
+
+def _in_time(action: Callable[[], object], seconds: float) -> bool:
+    """Do what may hang, for so long at most; return whether it was done."""
+    thread = threading.Thread(target=action, daemon=True)
+    thread.start()
+    thread.join(seconds)
+    return not thread.is_alive()
 
 
 def _alive() -> list[dict[str, Any]]:

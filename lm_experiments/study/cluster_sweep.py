@@ -114,7 +114,8 @@ class _Sweep:
 
     def _stop(self) -> None:
         """Let the runs that are being trained save themselves, and wait until they have."""
-        self.submission.stop()
+        if not self.submission.stop():
+            return
         deadline = time.monotonic() + STOP_SECONDS
         while self.open and time.monotonic() < deadline:
             if (reference := self.submission.wait(LOOK_EVERY)) is not None:

@@ -23,7 +23,8 @@ def run(task):
     names = ("JOB_NUM_NODES", "NTASKS", "NNODES")
     numbers = {{f"SLURM_{{name}}": "1" for name in names}}
     numbers |= {{f"SLURM_{{name}}": "0" for name in ("NODEID", "PROCID", "LOCALID")}}
-    ids = {{"SLURM_JOB_ID": f"{{job}}{{task}}", "SLURM_ARRAY_JOB_ID": job, "SLURM_ARRAY_TASK_ID": str(task)}}
+    ids = {{"SLURM_JOB_ID": f"{{job}}{{task}}", "SLURM_ARRAY_JOB_ID": job}}
+    ids["SLURM_ARRAY_TASK_ID"] = str(task)
     environment = {{**os.environ, **numbers, **ids, "SLURM_JOB_NODELIST": "localhost"}}
     again = True
     while again:
@@ -55,8 +56,8 @@ import os, sys
 
 words = sys.argv[1:]
 path = words[words.index("--output") + 1]
-for name, key in (("%A", "SLURM_ARRAY_JOB_ID"), ("%a", "SLURM_ARRAY_TASK_ID"), ("%t", "SLURM_PROCID"), ("%j", "SLURM_JOB_ID")):
-    path = path.replace(name, os.environ[key])
+for name, key in (("%A", "ARRAY_JOB_ID"), ("%a", "ARRAY_TASK_ID"), ("%t", "PROCID")):
+    path = path.replace(name, os.environ["SLURM_" + key])
 command = words[words.index("--output") + 2 :]
 descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND)
 os.dup2(descriptor, 1)

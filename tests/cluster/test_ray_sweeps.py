@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import signal
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -96,8 +97,12 @@ def test_four_runs_share_a_gpu(place: Place) -> None:
     assert at_once(runs) >= 3
 
 
-@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
-def test_a_signal_saves_the_runs_and_leaves_no_process(place: Place, number: int) -> None:
+@pytest.mark.parametrize(
+    ("number", "send"), [(signal.SIGINT, os.killpg), (signal.SIGTERM, os.kill)]
+)
+def test_a_signal_saves_the_runs_and_leaves_no_process(
+    place: Place, number: int, send: Callable[[int, int], None]
+) -> None:
     words = (
         *CODE,
         "seed=0,1,2",
@@ -113,7 +118,7 @@ def test_a_signal_saves_the_runs_and_leaves_no_process(place: Place, number: int
             return len(list(folder.glob("*/metrics.jsonl"))) == 2
 
         until(training, 90, "two runs to train", command.text)
-        os.killpg(command.process.pid, number)
+        send(command.process.pid, number)
         answer = command.wait(60)
     assert answer.code == 128 + number, answer.text
     assert "Stopped. The same command continues" in answer.text
@@ -122,6 +127,17 @@ def test_a_signal_saves_the_runs_and_leaves_no_process(place: Place, number: int
     again = place.train(*words, PAUSE="0")
     assert again.code == 0, again.text
     assert "3 done, 0 failed" in again.text
+
+
+@pytest.mark.slow
+def test_a_signal_to_rays_own_processes_too_ends_the_sweep(place: Place) -> None:
+    words = (*CODE, "seed=0,1", "trainer.max_steps=200", "hydra/launcher=ray", "name=t")
+    with place.started(*words, PAUSE="0.05") as command:
+        files = place.folder.glob
+        until(lambda: list(files("runs/t/*/metrics.jsonl")), 90, "a run to train", command.text)
+        os.killpg(command.process.pid, signal.SIGTERM)
+        answer = command.wait(90)
+    assert answer.code == 128 + signal.SIGTERM, answer.text
 
 
 def test_a_failure_can_stop_the_sweep(place: Place) -> None:
