@@ -80,6 +80,7 @@ def test_runs_of_a_killed_node_go_on_elsewhere(place: Place, nodes: Nodes) -> No
         assert len(rows) == len(set(rows))
 
 
+@pytest.mark.slow
 def test_a_node_with_other_code_is_refused(place: Place, nodes: Nodes) -> None:
     other = place.folder / "other"
     shutil.copytree(ROOT / "lm_experiments", other / "lm_experiments")

@@ -79,6 +79,7 @@ def test_one_run_per_gpu_of_the_users_mask_and_a_failure_frees_its_own(place: Pl
         assert at_once([run for run in runs if run[0] == gpu]) == 1
 
 
+@pytest.mark.slow
 def test_four_runs_share_a_gpu(place: Place) -> None:
     answer = place.train(
         *CODE,
@@ -98,7 +99,11 @@ def test_four_runs_share_a_gpu(place: Place) -> None:
 
 
 @pytest.mark.parametrize(
-    ("number", "send"), [(signal.SIGINT, os.killpg), (signal.SIGTERM, os.kill)]
+    ("number", "send"),
+    [
+        (signal.SIGINT, os.killpg),
+        pytest.param(signal.SIGTERM, os.kill, marks=pytest.mark.slow),
+    ],
 )
 def test_a_signal_saves_the_runs_and_leaves_no_process(
     place: Place, number: int, send: Callable[[int, int], None]
@@ -140,6 +145,7 @@ def test_a_signal_to_rays_own_processes_too_ends_the_sweep(place: Place) -> None
     assert answer.code == 128 + signal.SIGTERM, answer.text
 
 
+@pytest.mark.slow
 def test_a_failure_can_stop_the_sweep(place: Place) -> None:
     answer = place.train(
         "code_paths=[code.py]",

@@ -75,6 +75,7 @@ def _training(place: Place, command: Command) -> Path:
     return next(place.folder.glob("runs/p/*-s0-*"))
 
 
+@pytest.mark.slow
 def test_the_local_executor_trains_all_at_once(place: Place) -> None:
     answer = place.train("placement=pre,post", "hydra/launcher=submitit_local", "name=l")
     assert answer.code == 0, answer.text
