@@ -10,7 +10,7 @@ from typing import Any
 
 from .cluster_ray import Cluster, Submission, submitting
 from .cluster_worker import Ended
-from .deaths import record_death
+from .deaths import Death, record_death
 from .isolation import RUNS_ELSEWHERE
 from .job import INTERRUPTED, conclude
 from .plan import PlannedRun, run_status
@@ -93,7 +93,7 @@ class _Sweep:
             print(f"{name} failed; trying again ({attempt} of {self.retries}).", flush=True)
             self._start(run)
             return
-        conclude(run.directory, run.config, run.identity, ended.code, ended.memory_killed)
+        conclude(run.directory, run.identity, ended.code, ended.memory_killed)
         self._stop_where_failed(run)
 
     def _lost(self, run: PlannedRun) -> None:
@@ -103,9 +103,9 @@ class _Sweep:
             print(f"{run.directory.name} was lost with its worker; it goes on elsewhere.")
             self._start(run)
             return
-        cause = f"was lost with its worker {times} times"
-        record_death(run.directory, run.config, run.identity, cause)
-        conclude(run.directory, run.config, run.identity, 1, False)
+        death = Death("ProcessDied", f"The process was lost with its worker {times} times.")
+        record_death(run.directory, run.identity, death)
+        conclude(run.directory, run.identity, 1, False)
         self._stop_where_failed(run)
 
     def _stop_where_failed(self, run: PlannedRun) -> None:

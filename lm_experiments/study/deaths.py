@@ -1,32 +1,47 @@
-"""How a run's process died, and the result that it could not write itself."""
+"""The result of a run whose own process could not write one."""
 
 from __future__ import annotations
 
 import signal
+from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from lm_experiments.training.files import write_json
 
-if TYPE_CHECKING:
-    from lm_experiments.training.config import RunConfig
+
+@dataclass(frozen=True)
+class Death:
+    """What ended a process: a kind of error, a sentence, and the log that has its traceback."""
+
+    type: str
+    message: str
+    traceback: str | None = None
 
 
-def record_death(directory: Path, config: RunConfig, identity: dict[str, str], cause: str) -> None:
-    """Write the result of a process that could not write its own."""
-    result: dict[str, Any] = {
-        "status": "failed",
-        "outcome": None,
+def record_death(directory: Path, identity: dict[str, str], death: Death) -> None:
+    """Write into ``result.json`` that the run failed, and of what; what else it holds is kept."""
+    # Imported late: workers of Ray count deaths, and are to start without torch.
+    from lm_experiments.training.config import load_config
+
+    from .plan import read_result
+
+    config = load_config(directory)
+    there: dict[str, Any] = read_result(directory) or {
         "arm": config.arm,
         "seed": config.seed,
         **identity,
-        "error": {"type": "ProcessDied", "message": f"The process {cause}.", "traceback": None},
     }
+    if there.get("status") == "done":
+        # A sweep that trains everything anew has not removed it, or it was written meanwhile.
+        there = {key: there[key] for key in ("arm", "seed", *identity)}
+    error = {"type": death.type, "message": death.message, "traceback": death.traceback}
+    result = {**there, "status": "failed", "outcome": None, "error": error}
     write_json(directory / "result.json", result)
 
 
-def cause_of_death(code: int, out_of_memory: bool) -> str:
-    """Return what an exit code means, as the end of a sentence that begins with the process."""
+def cause_of(code: int, out_of_memory: bool = False) -> str:
+    """Return how a process ended, from its exit code; negative ones name a signal."""
     if code >= 0:
         return f"ended with exit code {code}"
     if code == -signal.SIGKILL and out_of_memory:

@@ -11,13 +11,13 @@ from hydra.core.hydra_config import HydraConfig
 from hydra.types import RunMode
 from omegaconf import DictConfig
 
-from lm_experiments.training.config import RunConfig, load_config
+from lm_experiments.training.config import load_config
 from lm_experiments.training.signals import SIGNALS
 from lm_experiments.training.typed import ConfigError
 
 from .choices import load_code
 from .cluster import check_alone
-from .deaths import cause_of_death, memory_kills, record_death
+from .deaths import Death, cause_of, memory_kills, record_death
 from .explain import explain, refuse
 from .isolation import RUNS_ELSEWHERE, train_isolated
 from .plan import (
@@ -148,16 +148,10 @@ def _run_in_sweep(directory: Path, retries: int) -> None:
         code = train_isolated(directory, identity, config.code_paths)
     if code in INTERRUPTED:
         raise SystemExit(INTERRUPTED[code])
-    conclude(directory, config, identity, code, memory_kills() > kills)
+    conclude(directory, identity, code, memory_kills() > kills)
 
 
-def conclude(
-    directory: Path,
-    config: RunConfig,
-    identity: dict[str, str],
-    code: int,
-    out_of_memory: bool,
-) -> None:
+def conclude(directory: Path, identity: dict[str, str], code: int, out_of_memory: bool) -> None:
     """Say how a run of a sweep ended, and record it where its process could not.
 
     Args:
@@ -168,7 +162,8 @@ def conclude(
         print(f"{directory.name}: another process is training it; left to that one.", flush=True)
         return
     if code and run_status(directory) in ("waiting", "done"):
-        record_death(directory, config, identity, cause_of_death(code, out_of_memory))
+        cause = cause_of(code, out_of_memory)
+        record_death(directory, identity, Death("ProcessDied", f"The process {cause}."))
     print(run_line(directory))
     print(f"  {progress_line(directory.parent)}", flush=True)
 

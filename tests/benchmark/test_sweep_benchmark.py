@@ -30,7 +30,7 @@ def test_both_sweeps_are_timed_and_the_overhead_told(
     monkeypatch.setattr(measured, "WORDS", (*measured.WORDS[:-1], *small))
     monkeypatch.setattr(measured, "STEPS", "trainer.max_steps=2")
     report = measured.sweep(1)
-    assert [timing.name.split(",")[0] for timing in report.timings][0] == "one after another"
+    assert report.timings[0].name.startswith("one after another")
     assert report.timings[1].ratio > 0
     assert "the seconds of training" in report.notes[0]
     with pytest.raises(measured.SweepFailedError, match="nonsense"):
