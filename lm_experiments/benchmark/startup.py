@@ -78,7 +78,7 @@ def one_more_run(config: RunConfig, folder: Path) -> Contestant:
         save_config(config, run_dir)
         start = time.perf_counter()
         with _watching(run_dir / "metrics.jsonl") as seen:
-            code = train_isolated(run_dir, {}, [])
+            code = train_isolated(run_dir, {}, [], config.trainer.devices)
         if code or not seen:
             log = (run_dir / "train.log").read_text(encoding="utf-8")
             raise RuntimeError(f"the run to be timed ended with exit code {code}:\n{log}")

@@ -252,6 +252,7 @@ class Submission:
             folder=str(Path.cwd()),
             identity=run.identity,
             code_paths=run.config.code_paths,
+            devices=run.config.trainer.devices,
             shared=str(self.shared),
             stop_key=self.stop_key,
             environment=passed if self.far else {},

@@ -38,6 +38,7 @@ class Task:
     Attributes:
         directory: the run directory, an absolute path on the machine that sweeps.
         folder: the working directory there.
+        devices: how many of the worker's the run uses.
         shared: a file that is seen wherever the run directory is.
         stop_key: where the cluster is told that the sweep stops.
         environment: variables that the run needs.
@@ -48,6 +49,7 @@ class Task:
     folder: str
     identity: dict[str, str]
     code_paths: list[str]
+    devices: int
     shared: str
     stop_key: bytes
     environment: dict[str, str] = field(default_factory=dict)
@@ -107,7 +109,7 @@ def _train(directory: Path, task: Task) -> Ended:
     deadline = time.monotonic() + WAIT_FOR_LOCK
     while code == RUNS_ELSEWHERE and time.monotonic() < deadline:
         try:
-            code = train_isolated(directory, task.identity, task.code_paths)
+            code = train_isolated(directory, task.identity, task.code_paths, task.devices)
         except SystemExit as stop:
             code = int(stop.code or 0)
     return Ended(code, memory_kills() > kills)

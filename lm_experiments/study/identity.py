@@ -28,6 +28,7 @@ NOT_IDENTITY = {
     "trainer": (
         "accelerator",
         "devices",
+        "strategy",
         "threads",
         "micro_batch_size",
         "val_every",

@@ -11,7 +11,7 @@ import os
 import signal
 import sys
 import threading
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from multiprocessing import connection
 from multiprocessing.context import ForkServerProcess
 from pathlib import Path
@@ -39,8 +39,10 @@ def start_server() -> None:
     forkserver.ensure_running()
 
 
-def train_isolated(run_dir: Path, identity: dict[str, str], code_paths: Sequence[str]) -> int:
-    """Train a run directory in a process of its own; return its exit code.
+def train_isolated(
+    run_dir: Path, identity: dict[str, str], code_paths: Sequence[str], devices: int
+) -> int:
+    """Train a run directory in a process of its own for each device; return the exit code.
 
     A SIGINT, SIGTERM or SIGUSR1 that reaches this process while it waits is passed on.
     Negative codes name the signal that killed the process.
@@ -49,10 +51,14 @@ def train_isolated(run_dir: Path, identity: dict[str, str], code_paths: Sequence
         SystemExit: 128 plus its number where such a signal came, however the run took it.
     """
     start_server()
+    if devices > 1:
+        from .ranks import train_together
+
+        return train_together(run_dir, identity, code_paths, devices)
     context = multiprocessing.get_context("forkserver")
     arguments = (run_dir, identity, list(code_paths), dict(os.environ))
     process = context.Process(target=_train, args=arguments)
-    forwarding = _Forwarding(process)
+    forwarding = Forwarding([process])
     with forwarding:
         process.start()
         forwarding.started()
@@ -69,18 +75,9 @@ def _train(
     code_paths: list[str],
     environment: dict[str, str],
 ) -> None:
-    # The server was forked off earlier; what its caller's environment says now is what counts.
-    os.environ.clear()
-    os.environ.update(environment)
-    threading.Thread(target=_end_with_parent, daemon=True).start()
-    for number in SIGNALS:
-        signal.signal(number, signal.SIG_DFL)
+    begin(environment, code_paths)
     from lm_experiments.training.fit import RunningElsewhereError, train_directory
 
-    from .choices import load_code, load_installed
-
-    load_installed()
-    load_code(code_paths)
     try:
         train_directory(run_dir, identity)
     except RunningElsewhereError:
@@ -94,6 +91,20 @@ def _train(
         sys.exit(1)
 
 
+def begin(environment: Mapping[str, str], code_paths: Sequence[str]) -> None:
+    """Make a process that the server forked the caller's: its environment, its end, its code."""
+    # The server was forked off earlier; what its caller's environment says now is what counts.
+    os.environ.clear()
+    os.environ.update(environment)
+    threading.Thread(target=_end_with_parent, daemon=True).start()
+    for number in SIGNALS:
+        signal.signal(number, signal.SIG_DFL)
+    from .choices import load_code, load_installed
+
+    load_installed()
+    load_code(code_paths)
+
+
 def _end_with_parent() -> None:
     parent = multiprocessing.parent_process()
     assert parent is not None
@@ -101,22 +112,24 @@ def _end_with_parent() -> None:
     os._exit(1)
 
 
-class _Forwarding(StopSignals):
-    """While a child is waited for, the signals that end a program are passed on to it.
+class Forwarding(StopSignals):
+    """While children are waited for, the signals that end a program are passed on to them.
 
-    A terminal or a scheduler may have sent them to the child too, which takes both for one.
+    A terminal or a scheduler may have sent them to a child too, which takes both for one.
     """
 
-    def __init__(self, process: ForkServerProcess) -> None:
+    def __init__(self, processes: Sequence[ForkServerProcess]) -> None:
         super().__init__()
-        self.process = process
+        self.processes = processes
 
     def started(self) -> None:
-        """End the child, where a signal came before it could be told."""
+        """End the children, where a signal came before they could be told."""
         if self.number is not None:
-            self.process.kill()
+            for process in self.processes:
+                process.kill()
 
     def _note(self, number: int, frame: FrameType | None) -> None:
         another = self.is_another(number)
-        if self.process.pid is not None:
-            os.kill(self.process.pid, signal.SIGKILL if another else number)
+        for process in self.processes:
+            if process.pid is not None and process.exitcode is None:
+                os.kill(process.pid, signal.SIGKILL if another else number)

@@ -19,7 +19,7 @@ from .choices import load_code
 from .cluster import check_alone
 from .deaths import Death, cause_of, memory_kills, record_death
 from .explain import explain, refuse
-from .isolation import RUNS_ELSEWHERE, train_isolated
+from .isolation import RUNS_ELSEWHERE, start_server, train_isolated
 from .plan import (
     IDENTITY,
     PlannedRun,
@@ -74,6 +74,9 @@ def run_job(config: DictConfig) -> None:
             raise SystemExit(1)
         return
     try:
+        if config.trainer.devices != 1:
+            # It loads its imports while this process plans.
+            start_server()
         run = _plan_alone(config)
         _make_alone(run)
     except (ValueError, OSError) as error:
@@ -120,16 +123,25 @@ def _run_alone(run: PlannedRun) -> None:
 
 
 def _train_here(run: PlannedRun) -> None:
-    from lm_experiments.training.fit import train_directory
+    from lm_experiments.training.fit import RunningElsewhereError, train_directory
 
+    devices = run.config.trainer.devices
     try:
-        train_directory(run.directory, run.identity)
+        if devices == 1:
+            train_directory(run.directory, run.identity)
+            return
+        code = train_isolated(run.directory, run.identity, run.config.code_paths, devices)
+        if code == RUNS_ELSEWHERE:
+            raise RunningElsewhereError(f"{run.directory} is being trained by another process.")
     except Exception as error:
         line = run_line(run.directory)
         if read_result(run.directory) is None:
             line = f"{run.directory}: FAILED: {type(error).__name__}: {explain(error, ())}"
         print(line, file=sys.stderr)
         raise SystemExit(1) from None
+    if code:
+        print(run_line(run.directory), file=sys.stderr)
+        raise SystemExit(INTERRUPTED.get(code, 1))
 
 
 def _run_in_sweep(directory: Path, retries: int) -> None:
@@ -139,13 +151,14 @@ def _run_in_sweep(directory: Path, retries: int) -> None:
         return
     config = load_config(directory)
     identity = json.loads((directory / IDENTITY).read_text(encoding="utf-8"))
+    devices = config.trainer.devices
     kills = memory_kills()
-    code = train_isolated(directory, identity, config.code_paths)
+    code = train_isolated(directory, identity, config.code_paths, devices)
     for attempt in range(retries):
         if code in (0, RUNS_ELSEWHERE) or code in INTERRUPTED:
             break
         print(f"{directory.name} failed; trying again ({attempt + 1} of {retries}).", flush=True)
-        code = train_isolated(directory, identity, config.code_paths)
+        code = train_isolated(directory, identity, config.code_paths, devices)
     if code in INTERRUPTED:
         raise SystemExit(INTERRUPTED[code])
     conclude(directory, identity, code, memory_kills() > kills)

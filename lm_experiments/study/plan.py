@@ -22,6 +22,8 @@ from lm_experiments.training.typed import ConfigError
 from .identity import arm_label, config_hash, directory_name
 
 IDENTITY = "identity.json"
+# Where a run is trained, of `TrainerConfig`.
+DEVICES = ("accelerator", "devices", "strategy")
 STATUSES = ("done", "failed", "interrupted")
 # What the primary configuration holds for sweeps, or passes on to the model.
 NOT_OF_A_RUN = (
@@ -116,10 +118,19 @@ def planned(config: RunConfig) -> PlannedRun:
 
 
 def make_directory(run: PlannedRun) -> None:
-    """Make the run directory with what training it needs; one that is there stays as it is."""
+    """Make the run directory with what training it needs.
+
+    One that is there stays as it is, but for the devices, which may be others than at its start.
+    """
     run.directory.mkdir(parents=True, exist_ok=True)
     if not (run.directory / "config.yaml").exists():
         save_config(run.config, run.directory)
+    else:
+        there = load_config(run.directory)
+        asked = {key: getattr(run.config.trainer, key) for key in DEVICES}
+        moved = dataclasses.replace(there, trainer=dataclasses.replace(there.trainer, **asked))
+        if moved != there:
+            save_config(moved, run.directory)
     if _read_json(run.directory / IDENTITY) != run.identity:
         write_json(run.directory / IDENTITY, run.identity)
 

@@ -190,7 +190,9 @@ def plan_cell(cell: Cell, out: Path, code_paths: Sequence[str]) -> PlannedRun:
 def train_again(cell: Cell, run: PlannedRun) -> Retrained:
     """Train the planned cell in a process of its own, and compare it with what was recorded."""
     make_directory(run)
-    code = train_isolated(run.directory, run.identity, run.config.code_paths)
+    code = train_isolated(
+        run.directory, run.identity, run.config.code_paths, run.config.trainer.devices
+    )
     result = read_result(run.directory) or {}
     if code != 0 or result.get("status") != "done":
         error = result.get("error") or {"type": "the process ended", "message": f"exit code {code}"}

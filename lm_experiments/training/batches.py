@@ -5,12 +5,14 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any
 
+import torch
 from lightning.pytorch import LightningDataModule, Trainer
-from torch.utils.data import DataLoader, Sampler
+from torch.utils.data import DataLoader, Dataset, Sampler
 
 from lm_experiments.data import IGNORE_INDEX, EvaluationBatches, PreparedData, TrainingBatches
 
 from .config import RunConfig
+from .world import ALONE, World
 
 
 class StepsLeft(Sampler[int]):
@@ -30,17 +32,52 @@ class StepsLeft(Sampler[int]):
         return self.max_steps
 
 
+class Part(Dataset[Any]):
+    """The part of each training batch that one process draws; the parts are disjoint."""
+
+    def __init__(self, batches: TrainingBatches, world: World) -> None:
+        self.batches = batches
+        self.world = world
+
+    def __getitem__(self, step: int) -> Any:
+        return self.batches.batch(step, self.world.rank, self.world.size)
+
+
+class EvenBatches(Dataset[Any]):
+    """One process's evaluation batches, filled up to as many as the first process has.
+
+    Shards of a model can only be put together when all ask for them. What is added has no target
+    that counts.
+    """
+
+    def __init__(self, own: EvaluationBatches, count: int) -> None:
+        self.own = own
+        self.count = count
+
+    def __len__(self) -> int:
+        return self.count
+
+    def __getitem__(self, index: int) -> Any:
+        if index < len(self.own):
+            return self.own[index]
+        empty = torch.zeros((1, self.own.context_length), dtype=torch.int64)
+        return empty, torch.full_like(empty, IGNORE_INDEX)
+
+
 class Batches(LightningDataModule):
     """Training batches from the step the run stands at, and the whole validation set."""
 
-    def __init__(self, config: RunConfig, data: PreparedData, pin_memory: bool) -> None:
+    def __init__(
+        self, config: RunConfig, data: PreparedData, pin_memory: bool, world: World = ALONE
+    ) -> None:
         super().__init__()
         self.config = config
         self.data = data
         self.pin_memory = pin_memory
+        self.world = world
 
     def train_dataloader(self) -> DataLoader[Any]:
-        """Return the batch of each step that is left."""
+        """Return this process's part of the batch of each step that is left."""
         config = self.config
         batches = TrainingBatches(
             self.data.train.tokens,
@@ -50,15 +87,23 @@ class Batches(LightningDataModule):
         )
         assert self.trainer is not None
         steps = StepsLeft(self.trainer, config.trainer.max_steps)
-        return DataLoader(batches, sampler=steps, batch_size=None, pin_memory=self.pin_memory)
+        part = Part(batches, self.world)
+        return DataLoader(part, sampler=steps, batch_size=None, pin_memory=self.pin_memory)
 
     def val_dataloader(self) -> DataLoader[Any]:
-        """Return the whole validation set, once and in order."""
-        config = self.config
-        batches = EvaluationBatches(
-            self.data.val.tokens, config.model.context_length, config.data.eval_batch_size
-        )
+        """Return the whole validation set, once and in order; of several processes each a part."""
+        batches = EvenBatches(self._validation(self.world.rank), len(self._validation(0)))
         return DataLoader(batches, batch_size=None, pin_memory=self.pin_memory)
+
+    def _validation(self, rank: int) -> EvaluationBatches:
+        config = self.config
+        return EvaluationBatches(
+            self.data.val.tokens,
+            config.model.context_length,
+            config.data.eval_batch_size,
+            rank,
+            self.world.size,
+        )
 
     def on_before_batch_transfer(self, batch: Any, dataloader_idx: int) -> Any:
         """Add how many targets count, while counting them costs no wait for the device."""

@@ -13,6 +13,7 @@ from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn, Ti
 from .checkpoints import save_checkpoint
 from .module import LanguageModel
 from .signals import StopSignals
+from .world import ALONE, World
 
 
 class AtStepEnd(Callback):
@@ -68,11 +69,15 @@ class StopAtBadNumbers(Callback):
 
 
 class Interruption(AtStepEnd):
-    """Turns a signal that asks for an end into one between two steps, with a checkpoint."""
+    """Turns a signal that asks for an end into one between two steps, with a checkpoint.
 
-    def __init__(self, run_dir: Path, signals: StopSignals) -> None:
+    Of several processes all stop after the same step, whichever of them the signal reached.
+    """
+
+    def __init__(self, run_dir: Path, signals: StopSignals, world: World = ALONE) -> None:
         self.run_dir = run_dir
         self.signals = signals
+        self.world = world
 
     def on_train_start(self, trainer: Trainer, pl_module: Any) -> None:
         """Have signals wait for the end of the step; Lightning has taken one of them before."""
@@ -85,8 +90,10 @@ class Interruption(AtStepEnd):
         Raises:
             SystemExit: with 128 plus the signal's number, as a shell reports it.
         """
-        number = self.signals.number
-        if number is not None and trainer.global_step < trainer.max_steps:
+        number = self.world.largest(self.signals.number or 0)
+        if number and trainer.global_step < trainer.max_steps:
+            # It may have reached another process only, or reach this one in a moment.
+            self.signals.is_another(number)
             if module.is_finite():
                 save_checkpoint(trainer, self.run_dir)
             raise SystemExit(128 + number)

@@ -23,6 +23,9 @@ from .typed import ConfigError, build
 
 PRECISIONS = ("auto", "32-true", "bf16-mixed", "bf16-true")
 ACCELERATORS = ("auto", "cpu", "cuda", "mps")
+STRATEGIES = ("auto", "ddp", "fsdp")
+# Those whose update of an element depends on that element alone.
+SHARDED_OPTIMIZERS = [name for name in ("adamw", "lion", "sgd") if name in OPTIMIZERS]
 
 
 @dataclass(frozen=True)
@@ -54,7 +57,11 @@ class TrainerConfig:
 
     Attributes:
         max_steps: optimizer steps; the budget of the run.
-        threads: CPU threads; None for all cores. Recorded, since it changes the last bits.
+        devices: how many devices, each with a process of its own, share every batch of the run.
+        strategy: what several devices hold, each the whole model (``ddp``) or a shard of it
+            (``fsdp``); ``auto`` is ``ddp``.
+        threads: CPU threads, shared by the processes; None for all cores. Recorded, since it
+            changes the last bits.
         precision: ``auto`` is bf16-mixed on a GPU that has bfloat16, float32 elsewhere.
         micro_batch_size: sequences per forward pass; None chooses. It does not change the loss.
         val_every: steps between passes over the whole validation set; the last step has one.
@@ -65,6 +72,7 @@ class TrainerConfig:
     max_steps: int = 300
     accelerator: str = "auto"
     devices: int = 1
+    strategy: str = "auto"
     precision: str = "auto"
     threads: int | None = None
     micro_batch_size: int | None = None
@@ -77,11 +85,19 @@ class TrainerConfig:
         _at_least_one(self, "trainer", counts)
         _one_of("trainer.precision", self.precision, PRECISIONS)
         _one_of("trainer.accelerator", self.accelerator, ACCELERATORS)
-        if self.devices != 1:
+        _one_of("trainer.strategy", self.strategy, STRATEGIES)
+        if self.devices == 1 and self.strategy != "auto":
             raise ConfigError(
-                f"trainer.devices={self.devices} is not supported: a run uses one device; "
-                "type trainer.devices=1."
+                f"trainer.strategy={self.strategy} is for several devices and trainer.devices=1; "
+                "type trainer.devices=2 or more, or trainer.strategy=auto."
             )
+
+    @property
+    def resolved_strategy(self) -> str:
+        """How the devices share the model: single, ddp or fsdp."""
+        if self.devices == 1:
+            return "single"
+        return "ddp" if self.strategy == "auto" else self.strategy
 
 
 @dataclass(frozen=True)
@@ -124,6 +140,21 @@ class RunConfig:
         if isinstance(self.compile, str):
             _one_of("compile", self.compile, ("auto",))
         self.schedule.factor(1, self.trainer.max_steps)
+        self._check_devices()
+
+    def _check_devices(self) -> None:
+        batch, devices = self.data.batch_size, self.trainer.devices
+        if batch % devices:
+            raise ConfigError(
+                f"data.batch_size={batch} cannot be shared by trainer.devices={devices}; type a "
+                f"multiple of {devices}, such as data.batch_size={-(-batch // devices) * devices}."
+            )
+        if self.trainer.strategy == "fsdp" and self.optimizer.name not in SHARDED_OPTIMIZERS:
+            raise ConfigError(
+                f"trainer.strategy=fsdp cuts matrices into shards, which optimizer="
+                f"{self.optimizer.name} needs whole; type trainer.strategy=ddp, or one of "
+                f"{', '.join(f'optimizer={name}' for name in SHARDED_OPTIMIZERS)}."
+            )
 
     @property
     def tokens(self) -> int:

@@ -23,20 +23,22 @@ class Device:
         type: cpu, cuda or mps.
         precision: as Lightning names it, ``auto`` resolved.
         compile: whether the model is compiled.
-        micro_batch_size: sequences per forward pass.
+        micro_batch_size: sequences per forward pass of one process.
+        strategy: how several devices share the model: ddp or fsdp; single for one.
     """
 
     type: str
     precision: str
     compile: bool
     micro_batch_size: int
+    strategy: str
 
 
 def find_device(config: RunConfig) -> Device:
     """Choose the device, and what ``auto`` means on it.
 
     Raises:
-        ConfigError: where the accelerator asked for is not there.
+        ConfigError: where the accelerator asked for is not there, or not often enough.
     """
     present = [name for name, there in _present().items() if there]
     asked = config.trainer.accelerator
@@ -46,18 +48,22 @@ def find_device(config: RunConfig) -> Device:
             f"trainer.accelerator={device} is not on this machine, which has "
             f"{', '.join(present)}; type trainer.accelerator={present[0]}."
         )
+    _check_count(config.trainer.devices, device)
     return Device(
         type=device,
         precision=_precision(config, device),
         compile=config.compile is True or (config.compile == "auto" and device == "cuda"),
         micro_batch_size=_micro_batch_size(config, device),
+        strategy=config.trainer.resolved_strategy,
     )
 
 
 def prepare_process(config: RunConfig, device: Device) -> None:
     """Set what is set once per process: CPU threads, and float32 products on tensor cores."""
-    if config.trainer.threads is not None:
-        torch.set_num_threads(config.trainer.threads)
+    processes = config.trainer.devices
+    if config.trainer.threads is not None or processes > 1:
+        threads = config.trainer.threads or torch.get_num_threads()
+        torch.set_num_threads(max(1, threads // processes))
     if device.type == "cuda":
         torch.set_float32_matmul_precision("high")
 
@@ -79,6 +85,16 @@ def _present() -> dict[str, bool]:
     }
 
 
+def _check_count(asked: int, device: str) -> None:
+    """Refuse more devices than there are; processes on a CPU are limited by patience alone."""
+    there = {"cuda": torch.cuda.device_count(), "mps": 1}.get(device, asked)
+    if asked > there:
+        raise ConfigError(
+            f"trainer.devices={asked} with trainer.accelerator={device} is more than this machine "
+            f"has; type trainer.devices={there} or less."
+        )
+
+
 def _precision(config: RunConfig, device: str) -> str:
     if config.trainer.precision != "auto":
         return config.trainer.precision
@@ -87,7 +103,8 @@ def _precision(config: RunConfig, device: str) -> str:
 
 
 def _micro_batch_size(config: RunConfig, device: str) -> int:
+    share = config.data.batch_size // config.trainer.devices
     if config.trainer.micro_batch_size is not None:
-        return min(config.trainer.micro_batch_size, config.data.batch_size)
+        return min(config.trainer.micro_batch_size, share)
     tokens = MICRO_BATCH_TOKENS[device]
-    return max(1, min(config.data.batch_size, tokens // config.model.context_length))
+    return max(1, min(share, tokens // config.model.context_length))

@@ -9,8 +9,10 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
+import torch.distributed as dist
 from filelock import FileLock, Timeout
-from lightning.pytorch import Trainer
+from lightning.pytorch import Callback, Trainer
+from lightning.pytorch.utilities import rank_zero_only
 
 from lm_experiments.data import prepare
 from lm_experiments.model import build_model
@@ -18,14 +20,17 @@ from lm_experiments.model import build_model
 from .batches import Batches
 from .callbacks import Checkpoints, Interruption, RunProgress, StopAtBadNumbers
 from .checkpoint_io import WholeFiles
-from .checkpoints import check_writable, checkpoint_step, newest_checkpoint
+from .checkpoints import CheckpointError, check_writable, checkpoint_step, newest_checkpoint
 from .config import RunConfig, load_config, plain_values
 from .devices import Device, find_device, peak_memory_bytes, prepare_process
 from .files import remove_unfinished
 from .loggers import RunLoggers, build_loggers
 from .module import LanguageModel
+from .parallel import STRATEGIES, environment_of
 from .result import RESULT, is_done, write_result
 from .signals import StopSignals
+from .typed import ConfigError
+from .world import ALONE, World
 
 LOG = "train.log"
 LOCK = ".lock"
@@ -52,23 +57,57 @@ def train_directory(run_dir: Path, identity: dict[str, Any]) -> None:
         SystemExit: 128 plus the number of a signal that asked for an end, the run saved and
             marked interrupted.
     """
+    with claimed(run_dir) as is_ours:
+        if is_ours:
+            train_claimed(run_dir, identity)
+
+
+def train_claimed(run_dir: Path, identity: dict[str, Any], world: World = ALONE) -> None:
+    """Train a run whose directory is `claimed`, as one of the processes that do it together.
+
+    Raises:
+        ConfigError: where they are more, or fewer, than the run has devices.
+        SystemExit: as `train_directory` does.
+    """
     config = load_config(run_dir)
+    if world.size != config.trainer.devices:
+        raise ConfigError(
+            f"{run_dir} has trainer.devices={config.trainer.devices} and is trained by "
+            f"{world.size} processes; start as many as it has devices."
+        )
+    rank_zero_only.rank = world.rank  # type: ignore[attr-defined]
+    with _logging_to(run_dir, world):
+        Run(run_dir, config, identity, world).train()
+
+
+@contextmanager
+def claimed(run_dir: Path) -> Iterator[bool]:
+    """Hold a run directory while it is trained; yield whether it has to be.
+
+    Raises:
+        RunningElsewhereError: where another process trains this run.
+    """
     with _held(run_dir):
-        if is_done(run_dir):
-            # Another process has trained it since this one was told to.
-            return
-        # What an earlier attempt came to is in the log; here it would outlive a sudden death.
-        (run_dir / RESULT).unlink(missing_ok=True)
-        remove_unfinished(run_dir)
-        with _logging_to(run_dir / LOG):
-            Run(run_dir, config, identity).train()
+        # Another process may have trained it since this one was told to.
+        is_ours = not is_done(run_dir)
+        if is_ours:
+            # What an earlier attempt came to is in the log; here it would outlive a sudden death.
+            (run_dir / RESULT).unlink(missing_ok=True)
+            remove_unfinished(run_dir)
+        yield is_ours
 
 
 class Run:
-    """One run in progress: its configuration, device, loggers, and what it has seen."""
+    """One run in progress: its configuration, device, loggers, and what it has seen.
 
-    def __init__(self, run_dir: Path, config: RunConfig, identity: dict[str, Any]) -> None:
+    Where several processes train it together, the first alone writes files and talks to W&B.
+    """
+
+    def __init__(
+        self, run_dir: Path, config: RunConfig, identity: dict[str, Any], world: World = ALONE
+    ) -> None:
         self.run_dir = run_dir
+        self.world = world
         self.signals = StopSignals()
         self.config = config
         self.identity = identity
@@ -85,26 +124,45 @@ class Run:
                 self._fit()
             except BaseException as error:
                 log.exception("The run stopped.")
-                # A component that calls sys.exit was not asked to.
-                asked = isinstance(error, SystemExit) and self.signals.number is not None
+                asked = self._was_asked(error)
                 self._close("interrupted" if asked else "failed", None if asked else error)
+                if asked and not isinstance(error, SystemExit):
+                    raise SystemExit(128 + (self.signals.number or 0)) from None
                 raise
             self._close("done")
+        if dist.is_initialized():
+            dist.destroy_process_group()
+
+    def _was_asked(self, error: BaseException) -> bool:
+        """Return whether a signal has ended the run, rather than a component that exits.
+
+        Of several processes one that ends before the others, as all do where a signal comes before
+        the first step, breaks their connections.
+        """
+        if self.signals.number is None:
+            return False
+        missed = self.world.size > 1 and isinstance(error, RuntimeError)
+        return isinstance(error, SystemExit) or (missed and not isinstance(error, CheckpointError))
 
     def _fit(self) -> None:
         config = self.config
-        check_writable(self.run_dir)
+        if self.world.leads:
+            check_writable(self.run_dir)
         self.device = find_device(config)
         prepare_process(config, self.device)
-        self.loggers = self._build_loggers()
+        self.loggers = self._build_loggers() if self.world.leads else None
         cache = Path(config.cache_dir).expanduser()
         data = prepare(config.data.corpus, config.tokenizer, cache)
         self.tokenizer_hash = data.tokenizer.fingerprint
         model = build_model(config.model, config.seed)
         if self.device.compile:
-            model.compile()
-        self.module = LanguageModel(config, model, self.device.micro_batch_size, data.val.bytes)
-        batches = Batches(config, data, pin_memory=self.device.type == "cuda")
+            # The blocks, of which one is compiled for all, and whose hooks shards need outside.
+            for block in model.blocks:
+                block.compile()
+        self.module = LanguageModel(
+            config, model, self.device.micro_batch_size, data.val.bytes, self.world
+        )
+        batches = Batches(config, data, self.device.type == "cuda", self.world)
         trainer = self._build_trainer()
         trainer.fit(self.module, datamodule=batches, ckpt_path=self.checkpoint, weights_only=True)
         self._finish_validation(trainer, batches)
@@ -129,25 +187,22 @@ class Run:
 
     def _build_trainer(self) -> Trainer:
         trainer = self.config.trainer
-        assert self.device is not None and self.loggers is not None
+        assert self.device is not None
+        several = STRATEGIES.get(self.device.strategy)
         return Trainer(
             accelerator=self.device.type,
-            devices=1,
+            devices=self.world.size,
+            strategy=several() if several else "auto",
             precision=self.device.precision,  # type: ignore[arg-type]
             max_steps=trainer.max_steps,
             max_epochs=-1,
             val_check_interval=min(trainer.val_every, trainer.max_steps),
             check_val_every_n_epoch=None,
             num_sanity_val_steps=0,
-            logger=self.loggers.loggers,
+            logger=self.loggers.loggers if self.loggers else False,
             log_every_n_steps=trainer.log_every,
-            plugins=[WholeFiles()],
-            callbacks=[
-                RunProgress(f"{self.config.arm[:LABEL_LENGTH]} s{self.config.seed}"),
-                Checkpoints(self.run_dir, trainer.checkpoint_every),
-                StopAtBadNumbers(),
-                Interruption(self.run_dir, self.signals),
-            ],
+            plugins=[WholeFiles(), environment_of(self.world.size)],
+            callbacks=self._callbacks(),
             enable_checkpointing=False,
             enable_progress_bar=False,
             enable_model_summary=False,
@@ -155,11 +210,22 @@ class Run:
             default_root_dir=self.run_dir,
         )
 
+    def _callbacks(self) -> list[Callback]:
+        progress = RunProgress(f"{self.config.arm[:LABEL_LENGTH]} s{self.config.seed}")
+        return [
+            *([progress] if self.world.leads else []),
+            Checkpoints(self.run_dir, self.config.trainer.checkpoint_every),
+            StopAtBadNumbers(),
+            Interruption(self.run_dir, self.signals, self.world),
+        ]
+
     def _close(self, status: str, error: BaseException | None = None) -> None:
         """Write ``result.json``, then close the loggers; both happen whatever went wrong.
 
         Where something stopped the run, that is what is raised, and not that the disk is full.
         """
+        if not self.world.leads:
+            return
         try:
             write_result(self.run_dir, self.config, status, self.module, self._facts(), error)
         except OSError:
@@ -178,6 +244,8 @@ class Run:
         return {
             **self.identity,
             "device": self.device.type,
+            "world_size": self.world.size,
+            "strategy": self.device.strategy,
             "precision": self.device.precision,
             "threads": torch.get_num_threads(),
             "peak_memory_bytes": peak_memory_bytes(self.device),
@@ -212,9 +280,14 @@ def _held(run_dir: Path) -> Iterator[None]:
 
 
 @contextmanager
-def _logging_to(path: Path) -> Iterator[None]:
-    """Send log records and warnings of everything to the run's log; the console stays calm."""
-    handler = LogFile(path, encoding="utf-8")
+def _logging_to(run_dir: Path, world: World) -> Iterator[None]:
+    """Send log records and warnings of everything to the run's log; the console stays calm.
+
+    Processes other than the first have logs of their own, where something went wrong in them.
+    """
+    path = run_dir / (LOG if world.leads else f"train.rank{world.rank}.log")
+    handler = LogFile(path, encoding="utf-8", delay=not world.leads)
+    handler.setLevel(logging.INFO if world.leads else logging.ERROR)
     handler.setFormatter(logging.Formatter("%(asctime)s %(name)s %(levelname)s %(message)s"))
     root = logging.getLogger()
     level = root.level
@@ -222,7 +295,8 @@ def _logging_to(path: Path) -> Iterator[None]:
     root.setLevel(logging.INFO)
     logging.captureWarnings(True)
     # Lightning tells of itself through a handler of its own; what matters raises.
-    logging.getLogger("lightning.pytorch").setLevel(logging.WARNING)
+    for package in ("lightning.pytorch", "lightning.fabric"):
+        logging.getLogger(package).setLevel(logging.WARNING)
     log.info("process %d trains %s", os.getpid(), path.parent.name)
     try:
         yield

@@ -15,6 +15,8 @@ from .config import RunConfig
 from .history import History
 from .metrics import TokenLoss, bits_per_byte, perplexity
 from .optimizers import clip_gradients
+from .parallel import OneDevice, plain
+from .world import ALONE, World
 
 
 class LanguageModel(LightningModule):
@@ -22,18 +24,26 @@ class LanguageModel(LightningModule):
 
     Inputs and targets have shape (batch, context_length).
 
-    A batch is everything one optimizer step sees. It is cut into micro-batches here, and each
-    adds its summed loss over the token count of the whole batch: the update does not depend on
-    the cut, also where token counts differ. Nothing waits for the device between log intervals.
+    A batch is this process's part of what one optimizer step sees. It is cut into micro-batches
+    here, and each adds its summed loss over the token count of all processes: the update does not
+    depend on the cut, also where token counts differ. Nothing waits for the device between log
+    intervals.
     """
 
     def __init__(
-        self, config: RunConfig, model: Transformer, micro_batch_size: int, val_bytes: int
+        self,
+        config: RunConfig,
+        model: Transformer,
+        micro_batch_size: int,
+        val_bytes: int,
+        world: World = ALONE,
     ) -> None:
         super().__init__()
         self.automatic_optimization = False
         self.config = config
         self.model = model
+        self.parallel = OneDevice(model)
+        self.world = world
         self.micro_batch_size = micro_batch_size
         self.val_bytes = val_bytes
         self.val_loss = TokenLoss()
@@ -52,11 +62,13 @@ class LanguageModel(LightningModule):
         inputs, targets, tokens = batch
         step = self.global_step + 1
         if self.config.model.dropout:
-            # What is dropped depends on the step alone, so that a resumed run drops the same.
-            torch.manual_seed(keyed_seed(self.config.seed, "dropout", step))
+            # What is dropped depends on step and rank alone, so that a resumed run drops the same.
+            rank = [self.world.rank] if self.world.rank else []
+            torch.manual_seed(keyed_seed(self.config.seed, "dropout", step, *rank))
         optimizer: Any = self.optimizers()
+        tokens = self.world.total(tokens)
         loss = self._accumulate(inputs, targets, max(1, tokens))
-        norm = clip_gradients(self.model.parameters(), self.config.optimizer.clip_norm)
+        norm = plain(clip_gradients(self.model.parameters(), self.config.optimizer.clip_norm))
         self.newest = (loss, norm)
         rate = self._set_rate(optimizer, step, on=tokens > 0)
         optimizer.step()
@@ -64,14 +76,19 @@ class LanguageModel(LightningModule):
         self._after_step(step, loss, norm, rate)
 
     def _accumulate(self, inputs: Tensor, targets: Tensor, tokens: int) -> Tensor:
-        """Add the batch's gradients, a micro-batch at a time; return its mean loss per token."""
+        """Add the batch's gradients, a micro-batch at a time; return its mean loss per token.
+
+        Loss and gradients are those of all processes together.
+        """
         total = torch.zeros((), device=inputs.device)
-        for start in range(0, len(inputs), self.micro_batch_size):
-            part = slice(start, start + self.micro_batch_size)
-            loss = self.model.loss(inputs[part], targets[part]) / tokens
-            self.manual_backward(loss)
+        size = self.micro_batch_size
+        for start in range(0, len(inputs), size):
+            part = slice(start, start + size)
+            with self.parallel.part(last=start + size >= len(inputs)):
+                loss = self.parallel.loss(inputs[part], targets[part]) / tokens
+                self.manual_backward(loss)
             total += loss.detach()
-        return total
+        return self.world.add_up(total)
 
     def _set_rate(self, optimizer: Any, step: int, on: bool) -> float:
         factor = self.config.schedule.factor(step, self.config.trainer.max_steps)
@@ -112,7 +129,7 @@ class LanguageModel(LightningModule):
 
     def on_validation_epoch_end(self) -> None:
         """Log loss, perplexity and bits per byte of the whole validation set."""
-        loss, tokens = float(self.val_loss.compute()), int(self.val_loss.tokens)
+        loss, tokens = float(self.val_loss.compute()), self.world.total(int(self.val_loss.tokens))
         self.val_loss.reset()
         row = {
             "val/loss": loss,

@@ -92,7 +92,7 @@ def write_result(
         **_costs(config, history),
         **facts,
         **provenance(),
-        "error": None if error is None else _error(error),
+        "error": None if error is None else error_entry(error),
     }
     write_json(run_dir / RESULT, {key: _finite(value) for key, value in result.items()})
 
@@ -154,7 +154,8 @@ def provenance() -> dict[str, Any]:
     }
 
 
-def _error(error: BaseException) -> dict[str, Any]:
+def error_entry(error: BaseException) -> dict[str, Any]:
+    """Return how a result names what stopped the run."""
     message = str(error) or traceback.format_exception_only(error)[-1].strip()
     if _is_out_of_memory(error):
         message = f"Out of memory; try a smaller trainer.micro_batch_size. {message}"

@@ -38,7 +38,18 @@ SENTENCES = {
     "a warm-up longer than the run": (["schedule.warmup_steps=9"], ["trainer.max_steps=3"]),
     "a name that leads elsewhere": (["name=../../elsewhere"], ["without slashes"]),
     "an unknown mode": (["logger=wandb", "logger.mode=onlin"], ["offline, disabled"]),
-    "several devices": (["trainer.devices=2"], ["trainer.devices=1"]),
+    "a strategy for several devices": (
+        ["trainer.strategy=ddp"],
+        ["trainer.strategy=ddp", "trainer.devices=2 or more"],
+    ),
+    "an unknown strategy": (
+        ["trainer.devices=2", "trainer.strategy=dp"],
+        ["trainer.strategy=dp", "auto, ddp, fsdp"],
+    ),
+    "a batch that devices cannot share": (
+        ["trainer.devices=3", "data.batch_size=16"],
+        ["data.batch_size=16", "trainer.devices=3", "data.batch_size=18"],
+    ),
     "a file of code that is not there": (["code_paths=[no.py]"], ["no.py"]),
     "a tolerance that cannot be met": (
         ["ffn=swiglu", "model.d_ff=32", "match_tolerance=0.001"],

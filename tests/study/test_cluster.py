@@ -109,6 +109,7 @@ def test_a_run_comes_home_where_its_folder_is_not_shared(
         folder=str(tmp_path),
         identity=identity,
         code_paths=[],
+        devices=1,
         shared=str(tmp_path / "not there"),
         stop_key=b"",
         packed=[pack(home)],

@@ -1,0 +1,183 @@
+"""How several devices train one model: replicas, or shards; gradients are sums, not means.
+
+Each process takes the loss of its part of the batch over the token count of the whole batch, so
+that the sum of all gradients is that of the batch, however unevenly its tokens are spread.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from contextlib import AbstractContextManager, nullcontext
+from typing import Any
+
+import torch
+import torch.distributed as dist
+from lightning.fabric.plugins.environments.cluster_environment import ClusterEnvironment
+from lightning.fabric.plugins.environments.lightning import LightningEnvironment
+from lightning.fabric.plugins.environments.torchelastic import TorchElasticEnvironment
+from lightning.pytorch.strategies import DDPStrategy
+from torch import Tensor, nn
+from torch.distributed.device_mesh import init_device_mesh
+from torch.distributed.fsdp import FSDPModule, fully_shard, register_fsdp_forward_method
+from torch.distributed.tensor import DTensor, distribute_tensor
+from torch.nn.parallel import DistributedDataParallel
+from torch.utils._pytree import tree_map
+
+from lm_experiments.model import Transformer
+
+
+class OneDevice:
+    """The loss of a model, and its gradients as they come."""
+
+    def __init__(self, model: Transformer) -> None:
+        self.model = model
+
+    def loss(self, inputs: Tensor, targets: Tensor) -> Tensor:
+        """Return the summed loss of this process's micro-batch."""
+        return self.model.loss(inputs, targets)
+
+    def part(self, last: bool) -> AbstractContextManager[Any]:
+        """Surround forward and backward of a micro-batch; after the last one devices exchange."""
+        return nullcontext()
+
+
+class Replicas(OneDevice):
+    """A whole model on each device (Li et al. 2020); gradients meet while others are computed."""
+
+    def __init__(self, model: Transformer, device: torch.device) -> None:
+        super().__init__(model)
+        ids = None if device.type == "cpu" else [device]
+        self.replica = DistributedDataParallel(
+            _Loss(model), device_ids=ids, gradient_as_bucket_view=True
+        )
+        # A mean is what replicas take by themselves.
+        self.replica.register_comm_hook(None, lambda state, bucket: _sum(bucket))
+
+    def loss(self, inputs: Tensor, targets: Tensor) -> Tensor:
+        """Return the summed loss of this process's micro-batch."""
+        loss: Tensor = self.replica(inputs, targets)
+        return loss
+
+    def part(self, last: bool) -> AbstractContextManager[Any]:
+        """Surround forward and backward of a micro-batch; after the last one devices exchange."""
+        return nullcontext() if last else self.replica.no_sync()
+
+
+class Shards(OneDevice):
+    """Parameters, gradients and optimizer state cut over the devices (Zhao et al. 2023).
+
+    Each block is put together when it is needed. Between micro-batches gradients stay whole.
+    """
+
+    def __init__(self, model: Transformer, device: torch.device) -> None:
+        super().__init__(model)
+        mesh = init_device_mesh(device.type, (dist.get_world_size(),))
+        units: list[nn.Module] = [*model.blocks, model]
+        for unit in units:
+            fully_shard(unit, mesh=mesh)
+            assert isinstance(unit, FSDPModule)
+            unit.set_gradient_divide_factor(1.0)
+            unit.set_force_sum_reduction_for_comms(True)
+        # The head is multiplied by `loss`, so that is what has to have the parameters at hand.
+        register_fsdp_forward_method(model, "loss")
+
+    def part(self, last: bool) -> AbstractContextManager[Any]:
+        """Surround forward and backward of a micro-batch; after the last one devices exchange."""
+        assert isinstance(self.model, FSDPModule)
+        self.model.set_requires_gradient_sync(last)
+        return nullcontext()
+
+
+class ReplicaStrategy(DDPStrategy):
+    """Lightning's processes and collectives; the replicas are of the model inside its module."""
+
+    spread: Callable[[Transformer, torch.device], OneDevice] = Replicas
+
+    def configure_ddp(self) -> None:
+        """Give each device its replica of the model."""
+        module: Any = self.lightning_module
+        module.parallel = type(self).spread(module.model, self.root_device)
+
+
+class ShardStrategy(ReplicaStrategy):
+    """Shards of the model, and checkpoints that look as if one device had written them."""
+
+    spread = Shards
+
+    def setup(self, trainer: Any) -> None:
+        """Set up as replicas are; a model that is cut already has nothing to be brought level."""
+        if isinstance(getattr(self.lightning_module, "model", None), FSDPModule):
+            self.model_to_device()
+            self.setup_precision_plugin()
+        else:
+            super().setup(trainer)
+
+    def lightning_module_state_dict(self) -> dict[str, Any]:
+        """Return the whole tensors on the first rank; elsewhere they are let go of again."""
+        return self._whole(super().lightning_module_state_dict())
+
+    def optimizer_state(self, optimizer: Any) -> dict[str, Any]:
+        """Return the optimizer's state in whole tensors, by the number of its parameter."""
+        return self._whole(super().optimizer_state(optimizer))
+
+    def load_optimizer_state_dict(self, checkpoint: Mapping[str, Any]) -> None:
+        """Take each device's shard of a whole state."""
+        for optimizer, saved in zip(self.optimizers, checkpoint["optimizer_states"], strict=True):
+            parameters = [p for group in optimizer.param_groups for p in group["params"]]
+            state = {
+                key: {name: _shard(value, parameters[key]) for name, value in entries.items()}
+                for key, entries in saved["state"].items()
+            }
+            optimizer.load_state_dict({**saved, "state": state})
+
+    def _whole(self, state: dict[str, Any]) -> dict[str, Any]:
+        def gathered(value: Any) -> Any:
+            if not isinstance(value, DTensor):
+                return value
+            full = value.full_tensor()
+            return full.cpu() if self.is_global_zero else full.new_empty(0)
+
+        whole: dict[str, Any] = tree_map(gathered, dict(state))
+        return whole
+
+
+STRATEGIES = {"ddp": ReplicaStrategy, "fsdp": ShardStrategy}
+
+
+def environment_of(processes: int) -> ClusterEnvironment:
+    """Return what tells Lightning of processes: torchrun's variables for several, else nothing.
+
+    Said outright, because Lightning would else follow the SLURM variables of any job it is in.
+    """
+    return LightningEnvironment() if processes == 1 else TorchElasticEnvironment()
+
+
+def plain(tensor: Tensor) -> Tensor:
+    """Return a tensor without the shards it may consist of."""
+    return tensor.full_tensor() if isinstance(tensor, DTensor) else tensor
+
+
+class _Loss(nn.Module):
+    """Makes the loss the forward pass, which is where replicas are looked after."""
+
+    def __init__(self, model: Transformer) -> None:
+        super().__init__()
+        self.model = model
+
+    def forward(self, inputs: Tensor, targets: Tensor) -> Tensor:
+        return self.model.loss(inputs, targets)
+
+
+def _sum(bucket: Any) -> torch.futures.Future[Tensor]:
+    work: Any = dist.all_reduce(bucket.buffer(), async_op=True)
+    summed: torch.futures.Future[Tensor] = work.get_future().then(lambda f: f.value()[0])
+    return summed
+
+
+def _shard(value: Any, parameter: Tensor) -> Any:
+    """Return this device's shard of a value that belongs to a parameter, element by element."""
+    if not isinstance(parameter, DTensor) or value.shape != parameter.shape:
+        return value
+    whole = value.to(parameter.device)
+    # Every process has read the same file.
+    return distribute_tensor(whole, parameter.device_mesh, parameter.placements, src_data_rank=None)

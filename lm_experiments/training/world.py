@@ -1,0 +1,62 @@
+"""The processes that train one run together, and the little that they say to each other."""
+
+from __future__ import annotations
+
+import os
+from dataclasses import dataclass
+from functools import cache
+
+import torch
+import torch.distributed as dist
+from torch import Tensor
+
+
+@dataclass(frozen=True)
+class World:
+    """One process among those of a run, each of which has a device of its own.
+
+    Numbers of the host go through gloo whatever the devices are, so that no device is waited for.
+    Every process has to ask for the same thing at the same place.
+    """
+
+    rank: int = 0
+    size: int = 1
+
+    @property
+    def leads(self) -> bool:
+        """Whether this is the process that writes files."""
+        return self.rank == 0
+
+    def total(self, number: int) -> int:
+        """Return the sum of all processes' numbers."""
+        return self._reduced(number, dist.ReduceOp.SUM)
+
+    def largest(self, number: int) -> int:
+        """Return the largest of all processes' numbers."""
+        return self._reduced(number, dist.ReduceOp.MAX)
+
+    def add_up(self, tensor: Tensor) -> Tensor:
+        """Return the sum of all processes' tensors, which stays on the device; in place."""
+        if self.size > 1:
+            dist.all_reduce(tensor)
+        return tensor
+
+    def _reduced(self, number: int, operation: dist.ReduceOp.RedOpType) -> int:
+        if self.size == 1:
+            return number
+        value = torch.tensor(number)
+        dist.all_reduce(value, operation, group=_hosts())
+        return int(value)
+
+
+ALONE = World()
+
+
+def world_of_environment() -> World:
+    """Return this process's place as torchrun tells it, `ALONE` where nothing did."""
+    return World(int(os.environ.get("RANK", "0")), int(os.environ.get("WORLD_SIZE", "1")))
+
+
+@cache
+def _hosts() -> dist.ProcessGroup | None:
+    return None if dist.get_backend() == "gloo" else dist.new_group(backend="gloo")
