@@ -19,6 +19,7 @@ subjects:
              (pip install -e '.[peers]')
   lightning  a whole Lightning run against a bare loop over the same steps
   startup    the help, and one more run of a sweep up to its first step
+  sweep      twelve tiny runs side by side through Ray, against one after another
   guards     checkpoints and the look for bad numbers, against the step they protect"""
 EXAMPLES = """\
 examples:
@@ -31,6 +32,7 @@ SUBJECTS = {
     "lightning": ("lightning_run", 20),
     "startup": ("startup", 8),
     "guards": ("guards", 6),
+    "sweep": ("sweep", 1),
 }
 
 

@@ -7,8 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from lm_experiments.training.config import load_config
-from lm_experiments.training.files import RESULT, read_result, write_json
+from lm_experiments.training.files import RESULT, write_json
 
 
 @dataclass(frozen=True)
@@ -22,6 +21,9 @@ class Death:
 
 def record_death(directory: Path, identity: dict[str, str], death: Death) -> None:
     """Write into ``result.json`` that the run failed, and of what; what else it holds is kept."""
+    # Imported late: workers of Ray count deaths, and are to start without torch.
+    from lm_experiments.training.config import load_config
+
     config = load_config(directory)
     there: dict[str, Any] = read_result(directory) or {
         "arm": config.arm,

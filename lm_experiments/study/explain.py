@@ -18,6 +18,8 @@ import lm_experiments
 from lm_experiments.model import AXES
 from lm_experiments.model.registry import UnknownComponentError, component
 
+# The launchers that come with an extra of this package.
+EXTRAS = {"ray": "ray", "slurm": "slurm", "submitit_slurm": "slurm", "submitit_local": "slurm"}
 CONF = Path(lm_experiments.__file__).parents[1] / "conf"
 
 
@@ -45,6 +47,14 @@ def refuse(error: Exception, arguments: Sequence[str]) -> NoReturn:
     raise SystemExit(2)
 
 
+def not_installed(launcher: str) -> str:
+    """Return the sentence for a launcher whose packages are missing."""
+    return (
+        f"hydra/launcher={launcher} needs packages that are not installed; "
+        f"type pip install 'lm_experiments[{EXTRAS[launcher]}]'"
+    )
+
+
 def _missing_choice(error: MissingConfigException) -> str:
     group, _, name = (error.missing_cfg_file or "").rpartition("/")
     if group in AXES:
@@ -52,6 +62,8 @@ def _missing_choice(error: MissingConfigException) -> str:
             component(group, name)
         except UnknownComponentError as unknown:
             return str(unknown)
+    if group == "hydra/launcher" and name in EXTRAS:
+        return not_installed(name)
     known = ", ".join(error.options or [])
     return f"{group}={name} is not known; {group} can be {known}."
 

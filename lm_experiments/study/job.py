@@ -17,6 +17,7 @@ from lm_experiments.training.signals import SIGNALS
 from lm_experiments.training.typed import ConfigError
 
 from .choices import load_code
+from .cluster import check_alone
 from .deaths import Death, cause_of, memory_kills, record_death
 from .explain import explain, refuse
 from .isolation import RUNS_ELSEWHERE, start_server, train_isolated
@@ -48,6 +49,8 @@ NOT_ARM = (
     "logger",
     "on_failure",
     "retries",
+    "resources",
+    "ray",
     "hydra",
 )
 
@@ -97,6 +100,7 @@ def _plan_alone(config: DictConfig) -> PlannedRun:
             f"study={values['study']['name']} is several runs; add -m: python scripts/train.py -m "
             f"study={values['study']['name']}"
         )
+    check_alone(HydraConfig.get(), values)
     values["name"] = values["name"] or SINGLE
     if not values["arm_overrides"]:
         values["arm_overrides"] = arm_overrides(list(HydraConfig.get().overrides.task))
@@ -163,11 +167,21 @@ def _run_in_sweep(directory: Path, retries: int) -> None:
         code = _attempt(directory, config, identity)
     if code in INTERRUPTED:
         raise SystemExit(INTERRUPTED[code])
+    conclude(directory, identity, code, memory_kills() > kills)
+
+
+def conclude(directory: Path, identity: dict[str, str], code: int, out_of_memory: bool) -> None:
+    """Say how a run of a sweep ended, and record it where its process could not.
+
+    Args:
+        code: the exit code of the process; negative where a signal killed it.
+        out_of_memory: whether the kernel killed a process for lack of memory meanwhile.
+    """
     if code == RUNS_ELSEWHERE:
         print(f"{directory.name}: another process is training it; left to that one.", flush=True)
         return
     if code and run_status(directory) == "waiting":
-        cause = cause_of(code, out_of_memory=memory_kills() > kills)
+        cause = cause_of(code, out_of_memory)
         record_death(directory, identity, Death("ProcessDied", f"The process {cause}."))
     print(run_line(directory))
     print(f"  {progress_line(directory.parent)}", flush=True)

@@ -18,6 +18,9 @@ from .job import arm_overrides
 # Keys of the command line that say which sweep, and so are not passed on to its runs.
 OF_THE_SWEEP = ("study", "plan", "name")
 
+# Keys by which this program names a run.
+NAMING = ("name", "arm", "arm_overrides", "control", "seed")
+
 REPORT, TUNED, TUNE = "report", "tuned", "tune"
 
 
@@ -35,6 +38,11 @@ class Job:
     overrides: tuple[str, ...]
     role: str = REPORT
     setting: Mapping[str, float] = field(default_factory=dict)
+
+    @property
+    def words(self) -> list[str]:
+        """What makes the job another than its neighbours, as typed."""
+        return [text for text in self.overrides if _key(text) not in NAMING]
 
 
 def swept_keys(overrides: Sequence[Override]) -> list[str]:

@@ -32,6 +32,8 @@ NOT_OF_A_RUN = (
     "directory",
     "on_failure",
     "retries",
+    "resources",
+    "ray",
 )
 
 
@@ -86,7 +88,7 @@ def checked(values: Mapping[str, Any]) -> RunConfig:
     if known["arm"] is None:
         known["arm"] = arm_label(known["arm_overrides"])
     config = run_config({**known, "model": model})
-    _counted(config.model)
+    counted(config.model)
     find_device(config)
     return config
 
@@ -108,7 +110,7 @@ def planned(config: RunConfig) -> PlannedRun:
         directory=directory,
         config_hash=identity,
         data_hash=data.data_hash,
-        ledger=_counted(config.model),
+        ledger=counted(config.model),
         status=run_status(directory),
     )
 
@@ -143,7 +145,8 @@ def corpus_of(config: RunConfig) -> PreparedData:
 
 
 @cache
-def _counted(model: ModelConfig) -> Ledger:
+def counted(model: ModelConfig) -> Ledger:
+    """Return the ledger of an architecture, counted once."""
     return count(model)
 
 

@@ -14,6 +14,7 @@ from lm_experiments.training.config import RunConfig
 from lm_experiments.training.devices import find_device
 
 from .checks import Start, check_differences, check_distinct, look_at_start, warnings
+from .cluster import Backend
 from .declared import Study
 from .jobs import TUNE
 from .plan import PlannedRun, corpus_of
@@ -28,12 +29,13 @@ TIMED_STEPS = 2
 SHOWN_ARMS = 4
 
 
-def preview(runs: Sequence[Planned], study: Study | None, only: bool) -> bool:
+def preview(runs: Sequence[Planned], study: Study | None, backend: Backend, only: bool) -> bool:
     """Print the plan, and check what a declared study must hold to.
 
     Args:
         runs: all that is planned.
         study: the declared study, where there is one.
+        backend: where the runs would be trained.
         only: print the whole plan, also where nothing is left to train, and train nothing.
 
     Returns:
@@ -56,7 +58,9 @@ def preview(runs: Sequence[Planned], study: Study | None, only: bool) -> bool:
     print(_aligned([header, *(_row(arms, baseline, arm, starts) for arm in arms)]))
     for line in [_matching(arms, baseline), *_remarks(arms, starts)]:
         print(line)
-    print(_total(runs, len(distinct), waiting, only), flush=True)
+    if backend.share is not None:
+        print(f"hydra/launcher={backend.kind}: {backend.share.text}")
+    print(_total(runs, len(distinct), waiting, backend, only), flush=True)
     return not only
 
 
@@ -131,7 +135,11 @@ def _start_remarks(start: Start | None) -> list[str]:
 
 
 def _total(
-    runs: Sequence[Planned], distinct: int, waiting: Sequence[PlannedRun], only: bool
+    runs: Sequence[Planned],
+    distinct: int,
+    waiting: Sequence[PlannedRun],
+    backend: Backend,
+    only: bool,
 ) -> str:
     arms = len({item.run.config.arm for item in runs})
     seeds = sorted({item.run.config.seed for item in runs})
@@ -141,12 +149,24 @@ def _total(
     text += f"; {distinct - len(waiting)} done already, {len(waiting)} to train"
     if len(waiting) > 1 or (waiting and only):
         seconds = estimated_seconds(waiting)
-        text += f", in about {duration(seconds)} one after another" if seconds else ""
+        text += f", {_time(seconds, backend)}" if seconds else ""
     return text + "."
 
 
-def estimated_seconds(runs: Sequence[PlannedRun]) -> float | None:
-    """Return the training time of the runs on this machine, from timed steps of the first.
+def _time(seconds: Sequence[float], backend: Backend) -> str:
+    """Return how long runs of so many seconds take together, and what they use."""
+    share = backend.share
+    if share is None:
+        return f"in about {duration(sum(seconds))} one after another"
+    slots = min(share.slots, len(seconds))
+    text = f"in about {duration(max(sum(seconds) / slots, *seconds))}, {slots} at once"
+    if share.gpus:
+        text += f": {sum(seconds) * share.gpus / 3600:,.2f} GPU-hours"
+    return text + (", where its machines are as fast as this one" if backend.far else "")
+
+
+def estimated_seconds(runs: Sequence[PlannedRun]) -> list[float] | None:
+    """Return the training time of each run on this machine, from timed steps of the first.
 
     Others are taken to be slower or faster as their FLOPs per token are more or less. None where
     the first does not train at all: its run will say why.
@@ -157,16 +177,25 @@ def estimated_seconds(runs: Sequence[PlannedRun]) -> float | None:
     except Exception:
         return None
     per_flop = seconds / first.ledger.training_flops_per_token
-    total = 0.0
-    for run in runs:
-        # A forward pass alone is a third of a training step.
-        tokens = run.config.tokens + _validation_tokens(run.config) / 3
-        total += SECONDS_PER_START
-        total += tokens * run.ledger.training_flops_per_token * per_flop
-    return total
+    return [_run_seconds(run, per_flop) for run in runs]
+
+
+def _run_seconds(run: PlannedRun, per_flop: float) -> float:
+    # A forward pass alone is a third of a training step.
+    tokens = run.config.tokens + _validation_tokens(run.config) / 3
+    return SECONDS_PER_START + tokens * run.ledger.training_flops_per_token * per_flop
 
 
 def _seconds_per_token(config: RunConfig) -> float:
+    threads = torch.get_num_threads()
+    torch.set_num_threads(config.trainer.threads or threads)
+    try:
+        return _timed(config)
+    finally:
+        torch.set_num_threads(threads)
+
+
+def _timed(config: RunConfig) -> float:
     device = find_device(config)
     batches = TrainingBatches(
         corpus_of(config).train.tokens, config.model.context_length, config.data.batch_size, 0

@@ -17,7 +17,7 @@ from lm_experiments.training.files import remove_unfinished, write_json
 from lm_experiments.training.typed import ConfigError
 
 from .identity import NOT_IDENTITY
-from .jobs import Job
+from .jobs import Job, quoted
 from .plan import PlannedRun, run_status
 
 FILE = "sweep.json"
@@ -32,6 +32,11 @@ class Planned:
 
     job: Job
     run: PlannedRun
+
+    @property
+    def words(self) -> list[str]:
+        """The overrides by which a launcher's job finds the run's directory."""
+        return [*self.job.overrides, f"directory={quoted(str(self.run.directory))}"]
 
 
 def first_of_each(planned: Sequence[Planned]) -> list[Planned]:

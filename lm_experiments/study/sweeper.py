@@ -21,12 +21,11 @@ from lm_experiments.report import ReportError, show_report, write_report
 from lm_experiments.training.config import RunConfig
 from lm_experiments.training.typed import ConfigError
 
+from .cluster import Backend, check_launcher, task_of
 from .declared import Study, read_study
-from .isolation import start_server
 from .jobs import (
     Job,
     ad_hoc_jobs,
-    quoted,
     seed_of,
     seeds_of,
     study_jobs,
@@ -55,8 +54,11 @@ class PlanningSweeper(Sweeper):
         """Take what Hydra gives, and make the launcher the configuration asks for."""
         self.base = config
         self.loader = hydra_context.config_loader
+        self.backend = Backend(config)
         self.launch = Plugins.instance().instantiate_launcher(
-            hydra_context=hydra_context, task_function=task_function, config=config
+            hydra_context=hydra_context,
+            task_function=task_of(self.backend.kind, task_function),
+            config=config,
         )
         self.launched = 0
 
@@ -98,7 +100,7 @@ class PlanningSweeper(Sweeper):
         else:
             jobs = study_jobs(study, overrides, name)
         runs = self.plan(jobs)
-        if not preview(runs, study, only=self.base.plan):
+        if not preview(runs, study, self.backend, only=self.base.plan):
             return []
         runs = first_of_each(runs)
         self.train(runs, swept_keys(overrides), study.record() if study else None)
@@ -107,16 +109,17 @@ class PlanningSweeper(Sweeper):
     def plan(self, jobs: Sequence[Job]) -> list[Planned]:
         """Compose and check all runs; only then read the corpora and find the runs' places."""
         composed: dict[tuple[str, ...], RunConfig] = {}
-        configs = []
         for job in jobs:
-            shared = without_seed(job)
-            if shared not in composed:
-                loaded = self.loader.load_sweep_config(self.base, list(job.overrides))
-                composed[shared] = checked(plain(loaded))
-            seed = seed_of(job)
-            config = composed[shared]
-            configs.append(config if seed is None else dataclasses.replace(config, seed=seed))
+            if (shared := without_seed(job)) not in composed:
+                composed[shared] = self._composed(job)
+        given = dict(zip(composed, self.backend.share_out(list(composed.values())), strict=True))
+        configs = [_seeded(given[without_seed(job)], seed_of(job)) for job in jobs]
         return [Planned(job, planned(c)) for job, c in zip(jobs, configs, strict=True)]
+
+    def _composed(self, job: Job) -> RunConfig:
+        loaded = self.loader.load_sweep_config(self.base, list(job.overrides))
+        check_launcher(self.base, loaded, job.words)
+        return checked(self.backend.with_devices(plain(loaded)))
 
     def train(
         self, runs: Sequence[Planned], axes: Sequence[str], study: Mapping[str, Any] | None
@@ -130,19 +133,14 @@ class PlanningSweeper(Sweeper):
         waiting = [i for i in first_of_each(runs) if run_status(i.run.directory) != "done"]
         if not waiting or self.launch is None:
             return
-        start_server()
         for item in waiting:
             make_directory(item.run)
-        jobs = [
-            [*item.job.overrides, f"directory={quoted(str(item.run.directory))}"]
-            for item in waiting
-        ]
         try:
-            self.launch.launch(jobs, initial_job_idx=self.launched)
+            self.backend.train(self.launch, waiting, self.launched)
         except SystemExit:
             print(f"Stopped. The same command continues {folder}.")
             raise
-        self.launched += len(jobs)
+        self.launched += len(waiting)
 
     def _report(self, runs: Sequence[Planned]) -> None:
         folder = runs[0].run.directory.parent
@@ -155,6 +153,10 @@ class PlanningSweeper(Sweeper):
         print("\n".join(offline_lines(folder)))
         if any(run_status(run.directory) != "done" for run in distinct):
             raise SystemExit(1)
+
+
+def _seeded(config: RunConfig, seed: int | None) -> RunConfig:
+    return config if seed is None else dataclasses.replace(config, seed=seed)
 
 
 def register() -> None:

@@ -33,7 +33,7 @@ def tuned_study(
     trials = sweeper.plan(tuning_jobs(study, overrides, name, study.tune.grid))
     likely = dict.fromkeys(study.arms, study.tune.grid[len(study.tune.grid) // 2])
     reporting = sweeper.plan(tuned_jobs(study, overrides, name, likely))
-    if not preview([*trials, *reporting], study, only=sweeper.base.plan):
+    if not preview([*trials, *reporting], study, sweeper.backend, only=sweeper.base.plan):
         return []
     sweeper.train(trials, [], study.record())
     for _ in range(study.tune.limit):

@@ -1,0 +1,78 @@
+"""How much memory a run takes, estimated from its ledger, and how much there is."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+from lm_experiments.model import Ledger
+from lm_experiments.training.config import RunConfig
+from lm_experiments.training.devices import find_device
+
+GIB = 1 << 30
+# Float32 weights, gradients, and the two moments of the optimizer.
+BYTES_PER_PARAMETER = 16
+# What a layer keeps of a token for its backward pass, in numbers of d_model: inputs of norms and
+# projections, queries, keys and values, the attention's output; and in numbers of ffn_width.
+KEPT_OF_MODEL, KEPT_OF_FFN = 9, 4
+# A process with its libraries; on a GPU, its context there.
+PROCESS_BYTES = {"cpu": 400 << 20, "cuda": 500 << 20, "mps": 400 << 20}
+
+
+def run_bytes(config: RunConfig, ledger: Ledger) -> int:
+    """Return about how many bytes a run takes: of the GPU where it has one, else of main memory.
+
+    It is a low estimate: what it says does not fit, does not.
+    """
+    device = find_device(config)
+    model = config.model
+    state = BYTES_PER_PARAMETER * ledger.parameters
+    width = 2 if device.precision.startswith("bf16") else 4
+    kept = KEPT_OF_MODEL * model.d_model + KEPT_OF_FFN * ledger.ffn_width
+    tokens = device.micro_batch_size * model.context_length
+    return PROCESS_BYTES[device.type] + state + tokens * model.n_layers * kept * width
+
+
+def gibibytes(size: float) -> str:
+    """Return a size as people say it."""
+    return f"{size / GIB:,.1f} GiB"
+
+
+def free_memory() -> int | None:
+    """Return the bytes of main memory that this machine, or this container, has left."""
+    found = [size for size in (_of_machine(), _of_container()) if size is not None]
+    return min(found, default=None)
+
+
+def free_gpu_memory() -> int | None:
+    """Return the bytes left on the fullest GPU that can be seen, None where there is none."""
+    import torch
+
+    free = [torch.cuda.mem_get_info(i)[0] for i in range(torch.cuda.device_count())]
+    return min(free, default=None)
+
+
+def cores() -> int:
+    """Return the CPU cores that this process may use."""
+    if hasattr(os, "sched_getaffinity"):
+        return len(os.sched_getaffinity(0))
+    return os.cpu_count() or 1
+
+
+def _of_machine() -> int | None:
+    try:
+        lines = Path("/proc/meminfo").read_text(encoding="utf-8").splitlines()
+    except OSError:
+        return None
+    values = {line.split(":")[0]: line.split()[1] for line in lines if ":" in line}
+    return int(values["MemAvailable"]) * 1024 if "MemAvailable" in values else None
+
+
+def _of_container() -> int | None:
+    folder = Path("/sys/fs/cgroup")
+    try:
+        limit = (folder / "memory.max").read_text(encoding="utf-8").strip()
+        used = (folder / "memory.current").read_text(encoding="utf-8").strip()
+    except OSError:
+        return None
+    return None if limit == "max" else max(0, int(limit) - int(used))

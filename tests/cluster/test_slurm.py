@@ -1,0 +1,88 @@
+"""Jobs through submitit: its local executor, and SLURM's commands played by stand-ins."""
+
+from __future__ import annotations
+
+import os
+import signal
+from pathlib import Path
+
+import pytest
+from commands import Command, Place, result, until
+from fake_slurm import install
+
+pytest.importorskip("submitit")
+PINNED = ("trainer.accelerator=cpu", "resources.cpus=1")
+
+
+@pytest.fixture
+def place(tmp_path: Path) -> Place:
+    return Place(tmp_path)
+
+
+def job_of(place: Place, task: int) -> list[int]:
+    """Return the Python process in which a task of the array has been started."""
+    found = []
+    for pid in place.living():
+        words = Path(f"/proc/{pid}/cmdline").read_bytes().split(b"\0")
+        mine = f"SLURM_ARRAY_TASK_ID={task}".encode() in Path(f"/proc/{pid}/environ").read_bytes()
+        if b"submitit.core._submit" in words and mine:
+            found.append(pid)
+    return found
+
+
+def test_one_job_per_run_in_an_array(place: Place) -> None:
+    environment = install(place.folder)
+    answer = place.train(
+        "placement=pre,post", "hydra/launcher=slurm", *PINNED, "name=j", **environment
+    )
+    assert answer.code == 0, answer.text
+    assert "hydra/launcher=slurm: one job per run" in answer.text
+    assert "2 done, 0 failed" in answer.text
+    script = (place.folder / "slurm" / "script.sh").read_text()
+    assert "#SBATCH --array=0-1%" in script
+    assert "#SBATCH --cpus-per-task=1" in script
+    assert "#SBATCH --signal=USR2@120" in script
+    assert "gpus" not in script
+    assert {result(p.parent)["threads"] for p in place.folder.glob("runs/j/*/result.json")} == {1}
+
+
+def test_a_preempted_job_is_queued_again_and_continues(place: Place) -> None:
+    environment = {**install(place.folder), "PAUSE": "0.02"}
+    words = ("code_paths=[code.py]", "norm=noting", "trainer.max_steps=60", "seed=0,1")
+    with place.started(*words, "hydra/launcher=slurm", *PINNED, "name=p", **environment) as command:
+        run = _training(place, command)
+        [job] = job_of(place, 0)
+        os.kill(job, signal.SIGUSR2)
+        answer = command.wait(150)
+    assert answer.code == 0, answer.text
+    assert (run / "train.log").read_text().count(" trains ") == 2
+    assert result(run)["steps"] == 60
+    steps = [line.split(",")[0] for line in (run / "metrics.jsonl").read_text().splitlines()]
+    trained = [step for step in steps if step]
+    assert trained[0] == '{"step": 1' and len(set(trained)) == 60
+    log = (run / "train.log").read_text()
+    assert "SystemExit" in log, "the run was not told to save itself"
+
+
+def _training(place: Place, command: Command) -> Path:
+    """Wait until the first run has made some steps; return it."""
+
+    def stepped() -> bool:
+        files = list(place.folder.glob("runs/p/*-s0-*/metrics.jsonl"))
+        return bool(files) and files[0].read_text().count("\n") >= 3
+
+    until(stepped, 120, "the first run to train", command.text)
+    return next(place.folder.glob("runs/p/*-s0-*"))
+
+
+@pytest.mark.slow
+def test_the_local_executor_trains_all_at_once(place: Place) -> None:
+    answer = place.train("placement=pre,post", "hydra/launcher=submitit_local", "name=l")
+    assert answer.code == 0, answer.text
+    assert "2 done, 0 failed" in answer.text
+
+
+def test_a_precision_that_cannot_be_looked_up_is_asked_for(place: Place) -> None:
+    answer = place.train("placement=pre,post", "hydra/launcher=slurm", "name=x", seconds=60)
+    assert answer.code == 2, answer.text
+    assert "trainer.precision=auto cannot be looked up here" in answer.text
