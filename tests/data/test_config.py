@@ -7,13 +7,11 @@ from typing import Any
 import pytest
 
 from lm_experiments.data import DataConfig, TokenizerConfig
-from lm_experiments.data.config import CHOOSES_VOCABULARY, READS_PATH
-from lm_experiments.data.corpora import LOADERS
+from lm_experiments.data.config import CHOOSES_VOCABULARY
 from lm_experiments.data.tokenizers import TOKENIZERS
 
 
 def test_every_name_has_its_code() -> None:
-    assert set(READS_PATH) == set(LOADERS)
     assert set(CHOOSES_VOCABULARY) == set(TOKENIZERS)
 
 
