@@ -54,7 +54,7 @@ def fill_from_stream(
 
     Raises `DataError` where one side has no text, or the files change meanwhile.
     """
-    dataset = Dataset(data)
+    dataset = Dataset(data, cache_dir)
     sizes = [dataset.expected_bytes(split) for split in dataset.splits]
     total = None if None in sizes else sum(filter(None, sizes))
     told = "a size not known" if total is None else f"about {size(total)}"
@@ -142,7 +142,7 @@ def _tokenizer(dataset: Dataset, config: TokenizerConfig) -> Tokenizer:
     texts: Iterator[str] = (text for name, text in _labelled(dataset) if name == "train")
     if config.name == "bpe":
         texts = limited(texts, None, config.sample_bytes)
-    logger.info("making the %s tokenizer", config.name)
+        logger.info("training the bpe tokenizer on at most %s of text", size(config.sample_bytes))
     return train_tokenizer(texts, config)
 
 

@@ -16,6 +16,7 @@ from lm_experiments.data.scans import content_sha256, remembered
 
 BATCH_ROWS = 1000
 TRAIN, COLUMN = "train", "text"
+VALIDATION = ("validation", "valid", "val", "dev")
 PLAIN_SUFFIXES = (".txt", ".jsonl", ".json")
 PARQUET = ".parquet"
 WITHOUT_NETWORK = "python scripts/prepare_data.py prepares it where there is a network"
@@ -56,14 +57,19 @@ def _folder_files(config: DataConfig, folder: Path) -> list[Path]:
 class Dataset:
     """An opened dataset, whose documents are read a batch at a time and never all at once."""
 
-    def __init__(self, config: DataConfig) -> None:
-        """Find the files; `DataError` where `datasets`, the dataset or a split is lacking."""
+    def __init__(self, config: DataConfig, cache_dir: Path) -> None:
+        """Find the files; `DataError` where `datasets`, the dataset or a split is lacking.
+
+        What `datasets` notes for itself lies below `cache_dir`; the text does not.
+        """
         self.config = config
+        self._notes = str(cache_dir / "datasets")
         self._where = str(Path(config.path).expanduser() if config.path else config.dataset)
         self._builder = self._open()
         # Of plain text files each row is a line, not a document.
         self._has_lines = hasattr(self._builder.config, "sample_by")
         self._check_splits()
+        self._warn_of_unread()
 
     @property
     def splits(self) -> list[str]:
@@ -161,7 +167,11 @@ class Dataset:
         config = self.config
         subset = None if config.path else config.subset
         return library.load_dataset_builder(
-            self._where, name=subset, data_files=data_files, revision=config.revision
+            self._where,
+            name=subset,
+            data_files=data_files,
+            revision=config.revision,
+            cache_dir=self._notes,
         )
 
     def _data_files(self) -> dict[str, str] | None:
@@ -180,6 +190,17 @@ class Dataset:
                     f"{', '.join(map(str, known))}; type data.{option}= and one of them"
                     + (", or data.val_split=null to draw it" if option == "val_split" else "")
                 )
+
+    def _warn_of_unread(self) -> None:
+        others = sorted(set(self._builder.config.data_files) & set(VALIDATION) - {*self.splits})
+        if self.config.val_split is None and others:
+            logger.warning(
+                "%s has a split %s, which is not read: validation text is drawn from the "
+                "training split; type data.val_split=%s to take it",
+                self._where,
+                others[0],
+                others[0],
+            )
 
     def _unreadable(self, error: Exception) -> DataError:
         reason = " ".join(str(error).split())[:300] or type(error).__name__
