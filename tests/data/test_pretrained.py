@@ -25,7 +25,7 @@ TEXT = "The dog can't run 12 miles.  It naïvely sleeps\n\n\tand runs " * 5
 SPACES = "    "
 
 
-def trained(special: list[str], size: int = 300) -> hf.Tokenizer:
+def trained(special: list[str], size: int = 280) -> hf.Tokenizer:
     """A byte-level BPE whose special tokens come first, as most trainers leave them."""
     backend = hf.Tokenizer(models.BPE())
     backend.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
@@ -71,11 +71,11 @@ def gpt2(tmp_path: Path) -> Path:
 def test_the_end_of_text_lies_where_the_file_has_it(saved: Path) -> None:
     tokenizer = from_file(saved)
     assert tokenizer.end_of_text_id == 0
-    assert tokenizer.vocab_size == 301
+    assert tokenizer.vocab_size == 281
     ids = tokenizer.encode(TEXT)
     assert tokenizer.decode([*ids, 0, *ids]) == f"{TEXT}{END_OF_TEXT}{TEXT}"
-    with pytest.raises(DataError, match="token id 301 is not in the vocabulary"):
-        tokenizer.decode([301])
+    with pytest.raises(DataError, match="token id 281 is not in the vocabulary"):
+        tokenizer.decode([281])
 
 
 def test_text_is_encoded_as_the_library_does_without_additions(saved: Path) -> None:
@@ -85,7 +85,7 @@ def test_text_is_encoded_as_the_library_does_without_additions(saved: Path) -> N
     tokenizer = from_file(saved)
     text = f"{TEXT}{SPACES}{TEXT}"
     assert tokenizer.encode(text).tolist() == library.encode(text, add_special_tokens=False).ids
-    assert 300 in tokenizer.encode(text)
+    assert 280 in tokenizer.encode(text)
     assert 1 not in tokenizer.encode(text)
 
 
@@ -102,8 +102,8 @@ def test_an_end_of_text_that_is_not_marked_special_is_kept_out_of_text(tmp_path:
     backend.add_tokens([AddedToken("</s>", special=False)])
     backend.save(str(tmp_path / "tokenizer.json"))
     tokenizer = from_file(tmp_path, end_of_text="</s>")
-    assert tokenizer.end_of_text_id == 300
-    assert 300 not in tokenizer.encode("say </s> here")
+    assert tokenizer.end_of_text_id == 280
+    assert 280 not in tokenizer.encode("say </s> here")
 
 
 def test_it_survives_being_saved_and_read(saved: Path, tmp_path: Path) -> None:
@@ -155,10 +155,10 @@ def test_gpt2_is_read_under_both_names(gpt2: Path, names: tuple[str, str]) -> No
         (gpt2 / old).rename(gpt2 / new)
     config = TokenizerConfig("gpt2", path=str(gpt2))
     tokenizer = train_tokenizer((), config)
-    assert tokenizer.end_of_text_id == 300
-    assert tokenizer.vocab_size == 301
+    assert tokenizer.end_of_text_id == 280
+    assert tokenizer.vocab_size == 281
     assert tokenizer.encode(TEXT).tolist() == reference.encode(TEXT).ids
-    assert 300 not in tokenizer.encode(END_OF_TEXT)
+    assert 280 not in tokenizer.encode(END_OF_TEXT)
     assert tokenizer.decode(tokenizer.encode(f"{TEXT}{END_OF_TEXT}")) == f"{TEXT}{END_OF_TEXT}"
 
 
@@ -185,7 +185,7 @@ def test_a_changed_file_is_another_folder(saved: Path, tmp_path: Path) -> None:
     config = TokenizerConfig("file", path=str(saved))
     first = prepare(data, config, tmp_path / "cache").directory
     assert prepare(data, config, tmp_path / "cache").directory == first
-    trained([END_OF_TEXT], 280).save(str(saved))
+    trained([END_OF_TEXT], 270).save(str(saved))
     assert prepare(data, config, tmp_path / "cache").directory != first
 
 
