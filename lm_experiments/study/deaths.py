@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from lm_experiments.training.files import RESULT, write_json
+from lm_experiments.training.files import RESULT, read_result, write_json
 
 
 @dataclass(frozen=True)

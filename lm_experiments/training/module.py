@@ -22,7 +22,8 @@ from .world import ALONE, World
 class LanguageModel(LightningModule):
     """Trains a `Transformer` on batches of inputs, targets, and how many of the targets count.
 
-    Inputs and targets have shape (batch, context_length).
+    Inputs and targets have shape (batch, context_length). `val_bytes` is the size of the validation
+    text; where it is not known, there are no bits per byte.
 
     A batch is this process's part of what one optimizer step sees. It is cut into micro-batches
     here, and each adds its summed loss over the token count of all processes: the update does not
@@ -35,7 +36,7 @@ class LanguageModel(LightningModule):
         config: RunConfig,
         model: Transformer,
         micro_batch_size: int,
-        val_bytes: int,
+        val_bytes: int | None,
         world: World = ALONE,
     ) -> None:
         super().__init__()
@@ -134,8 +135,9 @@ class LanguageModel(LightningModule):
         row = {
             "val/loss": loss,
             "val/perplexity": perplexity(loss),
-            "val/bits_per_byte": bits_per_byte(loss, tokens, self.val_bytes),
         }
+        if self.val_bytes is not None:
+            row["val/bits_per_byte"] = bits_per_byte(loss, tokens, self.val_bytes)
         self.history.validated(self.global_step, row, tokens)
         self.write(row, self.global_step)
 
