@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import cast
+from typing import Any, cast
 
 import torch
 import torch.nn.functional as F
@@ -152,6 +152,14 @@ class Transformer(nn.Module):
                 f"model.attention_pattern=[{','.join(c.attention_pattern)}] has no layer with a "
                 "window; type model.attention.window=... and `local` for some layers."
             )
+
+    def compile(self, *args: Any, **kwargs: Any) -> None:
+        """Compile the blocks, so that the loss, which calls no ``forward``, runs compiled too.
+
+        Blocks alike share their compiled code; the names of parameters stay.
+        """
+        for block in self.blocks:
+            block.compile(*args, **kwargs)
 
     def _tie(self) -> None:
         if self.config.tie_embeddings:
