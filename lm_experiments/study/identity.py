@@ -40,6 +40,9 @@ NOT_IDENTITY = {
 NEUTRAL: dict[str, dict[str, Any]] = {
     "": {"control": None},
     "model": {"dropout": 0.0},
+    "model.norm": {"offset": False, "gain": True, "shift": True},
+    "model.ffn": {"approximate": "none"},
+    "model.init": {"zero_outputs": False},
 }
 SLUG_LENGTH = 80
 
