@@ -64,6 +64,16 @@ NEUTRAL: dict[str, dict[str, Any]] = {
     "model.norm": {"offset": False, "gain": True, "shift": True},
     "model.ffn": {"approximate": "none"},
     "model.init": {"zero_outputs": False},
+    "model.position": {
+        "fraction": 1.0,
+        "scaling": "none",
+        "factor": None,
+        "original_context": None,
+        "low_freq_factor": None,
+        "high_freq_factor": None,
+        "beta_fast": None,
+        "beta_slow": None,
+    },
 }
 SLUG_LENGTH = 80
 
