@@ -144,8 +144,8 @@ class Lion(Optimizer):
 
     name: ClassVar[str] = "lion"
     steps_of_set_size: ClassVar[bool] = True
-    lr: float = 6e-4
-    weight_decay: float = 0.5
+    lr: float = 1e-3
+    weight_decay: float = 0.3
     beta1: float = 0.95
     beta2: float = 0.98
 
@@ -164,7 +164,7 @@ class SGD(Optimizer):
     """
 
     name: ClassVar[str] = "sgd"
-    lr: float = 0.3
+    lr: float = 1.0
     weight_decay: float = 0.0
     momentum: float = 0.9
     nesterov: bool = False
