@@ -102,6 +102,7 @@ class Muon(AdamW):
 
     name: ClassVar[str] = "muon"
     steps_of_set_size: ClassVar[bool] = False
+    lr: float = 6e-3
     momentum: float = 0.95
     adjust_lr: str = "match_rms_adamw"
     adamw_lr_ratio: float = 1.0
@@ -120,7 +121,7 @@ class Muon(AdamW):
         """Return both optimizers as one."""
         matrices = hidden_matrices(model)
         muon = torch.optim.Muon(
-            matrices,
+            [{"params": matrices, "lr_scale": 1.0}],
             lr=self.lr,
             weight_decay=self.weight_decay,
             momentum=self.momentum,

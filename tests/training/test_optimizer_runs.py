@@ -66,6 +66,12 @@ def test_a_run_that_was_cut_off_ends_with_the_same_weights_and_state(
         wanted, found = tensors(straight[part]), tensors(again[part])
         assert len(wanted) == len(found) > 0
         assert all(torch.equal(a, b) for a, b in zip(wanted, found, strict=True))
+    [optimizer] = again["optimizer_states"]
+    rate = [row["train/learning_rate"] for row in logged if "train/learning_rate" in row][-1]
+    for group in optimizer["param_groups"]:
+        assert group["lr"] == rate * group["lr_scale"]
+    scales = {group["lr_scale"] for group in optimizer["param_groups"]}
+    assert scales == ({1.0, 0.5} if "init=mup" in arm else {1.0})
     losses = [[row.get("train/loss") for row in part] for part in (logged, rows("cut"))]
     assert losses[0] == losses[1]
 

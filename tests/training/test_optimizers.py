@@ -250,28 +250,29 @@ def learn(model: Transformer) -> None:
     model.loss(tokens[:, :-1], tokens[:, 1:]).backward()  # type: ignore[no-untyped-call]
 
 
+def train_steps(model: Transformer, optimizer: torch.optim.Optimizer, steps: range) -> None:
+    """Take steps at a rate that rises, as a schedule makes it."""
+    for step in steps:
+        learn(model)
+        for group in optimizer.param_groups:
+            group["lr"] = 0.01 * step * group["lr_scale"]
+        optimizer.step()
+
+
 @pytest.mark.parametrize("name", OPTIMIZERS)
 def test_every_optimizer_continues_from_its_saved_state_bit_for_bit(name: str) -> None:
-    straight, cut = small_model(), small_model()
-    first = OPTIMIZERS[name]().build(straight)
-    for _ in range(4):
-        learn(straight)
-        first.step()
-    second = OPTIMIZERS[name]().build(cut)
-    for _ in range(2):
-        learn(cut)
-        second.step()
+    straight, cut, again = (small_model() for _ in range(3))
+    train_steps(straight, OPTIMIZERS[name]().build(straight), range(1, 5))
+    optimizer = OPTIMIZERS[name]().build(cut)
+    train_steps(cut, optimizer, range(1, 3))
     buffer = io.BytesIO()
-    torch.save({"model": cut.state_dict(), "optimizer": second.state_dict()}, buffer)
+    torch.save({"model": cut.state_dict(), "optimizer": optimizer.state_dict()}, buffer)
     buffer.seek(0)
     saved = torch.load(buffer, weights_only=True)
-    again = small_model()
     again.load_state_dict(saved["model"])
-    third = OPTIMIZERS[name]().build(again)
-    third.load_state_dict(saved["optimizer"])
-    for _ in range(2):
-        learn(again)
-        third.step()
+    continued = OPTIMIZERS[name]().build(again)
+    continued.load_state_dict(saved["optimizer"])
+    train_steps(again, continued, range(3, 5))
     for wanted, found in zip(straight.parameters(), again.parameters(), strict=True):
         assert torch.equal(found, wanted)
 
