@@ -68,7 +68,7 @@ class LanguageModel(LightningModule):
         total = torch.zeros((), device=inputs.device)
         for start in range(0, len(inputs), self.micro_batch_size):
             part = slice(start, start + self.micro_batch_size)
-            loss = self.model.loss(inputs[part], targets[part]) / tokens
+            loss = self.model.loss(inputs[part], targets[part], self.config.model.z_loss) / tokens
             self.manual_backward(loss)
             total += loss.detach()
         return total
@@ -77,7 +77,7 @@ class LanguageModel(LightningModule):
         factor = self.config.schedule.factor(step, self.config.trainer.max_steps)
         rate = self.config.optimizer.lr * factor if on else 0.0
         for group in optimizer.param_groups:
-            group["lr"] = rate
+            group["lr"] = rate * group.get("lr_scale", 1.0)
         return rate
 
     def _after_step(self, step: int, loss: Tensor, norm: Tensor, rate: float) -> None:
