@@ -4,7 +4,14 @@
 `subject.py` is what both kinds of models, trained here or elsewhere, are evaluated as.
 """
 
-from .generation import GenerationError, Sampling, next_token_probabilities, sample, stream
+from .generation import (
+    GenerationError,
+    Sampling,
+    next_token_probabilities,
+    sample,
+    sample_batch,
+    stream,
+)
 from .loss import EncodedText, Score, encode, score
 from .subject import EvaluationError, Subject
 
@@ -18,6 +25,7 @@ __all__ = [
     "encode",
     "next_token_probabilities",
     "sample",
+    "sample_batch",
     "score",
     "stream",
 ]
