@@ -9,20 +9,18 @@ from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 
 import torch
-import yaml
 
-from lm_experiments.data import Tokenizer, prepare
-from lm_experiments.evaluation import Sampling, stream
-from lm_experiments.model.registry import UnknownComponentError
+from lm_experiments.data import Tokenizer
+from lm_experiments.evaluation import Sampling, sample_batch, stream
+from lm_experiments.model import Transformer
 from lm_experiments.study.choices import load_installed, take_code_paths
-from lm_experiments.study.plan import read_result
-from lm_experiments.training.checkpoints import load_model
-from lm_experiments.training.config import RunConfig, load_config
+from lm_experiments.study.trained import open_run
 from lm_experiments.training.typed import ConfigError
 
 DESCRIPTION = """\
 Write text with a trained run, from its newest checkpoint, on the CPU. The prompt is printed first
 and the text as it is drawn; it ends after --tokens tokens, or where the model ends the document.
+Several prompts are continued together, each as it would be alone, and printed at the end.
 
 The run directory is only read. Where the prepared corpus is no longer in the run's cache, it is
 prepared again, since the tokenizer belongs to it."""
@@ -31,10 +29,12 @@ examples:
   python scripts/generate.py runs/grid/pre-relu-rope-s0-1a2b3c4d --prompt "In the beginning"
   python scripts/generate.py RUN --prompt "And he said" --temperature 0
   python scripts/generate.py RUN --samples 3 --seed 10 --top-k 20
+  python scripts/generate.py RUN --prompt "And he said" --prompt "And she said"
   python scripts/generate.py RUN --prompt "In the" code_paths=[my_norm.py]
 
 Code is never run from a run directory: where a run has components of your own, name their file
 with code_paths, as for scripts/train.py."""
+PROMPT = "what the text starts with (default: nothing, as a new document); may be repeated"
 INCOMPLETE = "\ufffd"
 
 
@@ -68,13 +68,14 @@ def _parser() -> argparse.ArgumentParser:
     )
     parser.add_argument("run", metavar="RUN", type=Path, help="a run directory, runs/NAME/RUN")
     parser.add_argument("words", nargs="*", help=argparse.SUPPRESS)
+    parser.add_argument("--prompt", action="append", help=PROMPT)
+    parser.add_argument("--no-cache", action="store_true", help="read all again for each token")
     for flag, kind, default, meaning in _OPTIONS:
         parser.add_argument(flag, type=kind, default=default, help=meaning)
     return parser
 
 
 _OPTIONS = (
-    ("--prompt", str, "", "what the text starts with (default: nothing, as a new document)"),
     ("--tokens", int, 200, "the most tokens to write (default: 200)"),
     ("--temperature", float, 0.8, "below 1 safer, above 1 wilder, 0 the likeliest (default: 0.8)"),
     ("--top-k", int, None, "draw from the K likeliest tokens only (default: all)"),
@@ -96,48 +97,42 @@ def _write_samples(options: argparse.Namespace) -> None:
     sampling = Sampling(options.temperature, options.top_k, options.top_p)
     if options.samples < 1:
         raise ConfigError(f"--samples {options.samples} must be 1 or more.")
-    config = _read_config(options.run)
-    model = load_model(options.run, config)
-    tokenizer = _tokenizer(options.run, config)
-    prompt = _encoded(options.prompt, tokenizer)
+    run = open_run(options.run)
+    model, tokenizer = run.model(), run.data.tokenizer
+    texts = options.prompt or [""]
+    prompts = [_encoded(text, tokenizer) for text in texts]
     for seed in range(options.seed, options.seed + options.samples):
-        if options.samples > 1:
-            print(f"--- seed {seed} ---")
-        generator = torch.Generator().manual_seed(seed)
-        end = tokenizer.end_of_text_id
-        ids = stream(model, prompt, options.tokens, sampling, generator, stop_id=end)
-        print(options.prompt, end="", flush=True)
-        for part in _text_parts(ids, tokenizer):
-            print(part, end="", flush=True)
-        print()
+        parts = _continued(model, tokenizer, prompts, sampling, seed, options)
+        for number, (text, continuation) in enumerate(zip(texts, parts, strict=True), start=1):
+            told = [f"prompt {number}"] * (len(texts) > 1) + [f"seed {seed}"] * (
+                options.samples > 1
+            )
+            if told:
+                print(f"--- {', '.join(told)} ---")
+            print(text, end="", flush=True)
+            for part in continuation:
+                print(part, end="", flush=True)
+            print()
 
 
-def _read_config(run_dir: Path) -> RunConfig:
-    runs = sorted(path.parent for path in run_dir.glob("*/config.yaml"))
-    if runs and not (run_dir / "config.yaml").exists():
-        raise ConfigError(f"{run_dir} is a sweep; name one of its runs, for example {runs[0]}.")
-    try:
-        return load_config(run_dir)
-    except UnknownComponentError as error:
-        values = yaml.safe_load((run_dir / "config.yaml").read_text(encoding="utf-8"))
-        files = values.get("code_paths") or ["my_block.py"]
-        raise ConfigError(
-            f"{error} Where it is a component of your own, name its file again, since no code is "
-            f"run from a run directory: code_paths=[{','.join(map(str, files))}]"
-        ) from None
-
-
-def _tokenizer(run_dir: Path, config: RunConfig) -> Tokenizer:
-    """Return the run's tokenizer, which comes with its corpus; another corpus's is refused."""
-    data = prepare(config.data.corpus, config.tokenizer, Path(config.cache_dir).expanduser())
-    trained_on = (read_result(run_dir) or {}).get("data_hash", data.data_hash)
-    same_size = data.tokenizer.vocab_size == config.model.vocab_size
-    if trained_on != data.data_hash or not same_size:
-        raise ConfigError(
-            f"The corpus, data.name={config.data.name} data.path={config.data.path}, has changed "
-            f"since {run_dir} was trained, and with it the tokenizer; put the old text back."
-        )
-    return data.tokenizer
+def _continued(
+    model: Transformer,
+    tokenizer: Tokenizer,
+    prompts: list[list[int]],
+    sampling: Sampling,
+    seed: int,
+    options: argparse.Namespace,
+) -> list[Iterator[str]]:
+    """Return each prompt's continuation in parts; those of one prompt come as they are drawn."""
+    generators = [torch.Generator().manual_seed(seed) for _ in prompts]
+    end, cached = tokenizer.end_of_text_id, not options.no_cache
+    rows: list[Iterable[int]]
+    if len(prompts) == 1:
+        [prompt], [generator] = prompts, generators
+        rows = [stream(model, prompt, options.tokens, sampling, generator, end, cached)]
+    else:
+        rows = [*sample_batch(model, prompts, options.tokens, sampling, generators, end, cached)]
+    return [_text_parts(ids, tokenizer) for ids in rows]
 
 
 def _encoded(prompt: str, tokenizer: Tokenizer) -> list[int]:

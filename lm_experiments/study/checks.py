@@ -13,6 +13,7 @@ from torch import Tensor
 
 from lm_experiments.data import TrainingBatches
 from lm_experiments.model import ModelConfig, Transformer, build_model
+from lm_experiments.model.init import multipliers
 from lm_experiments.training.config import RunConfig
 from lm_experiments.training.devices import find_device
 from lm_experiments.training.typed import ConfigError
@@ -69,7 +70,7 @@ def _start(config: RunConfig) -> Start:
     )
     inputs, targets = (part[:SEQUENCES, :TOKENS] for part in batches.batch(0))
     model = build_model(config.model, config.seed)
-    loss = model.loss(inputs, targets) / targets.numel()
+    loss = model.loss(inputs, targets, config.model.z_loss) / targets.numel()
     loss.backward()  # type: ignore[no-untyped-call]
     tensors = {n: p.grad for n, p in model.named_parameters() if p.grad is not None}
     return Start(loss.item(), expected_loss(config.model, model), _norms(tensors), tensors)
@@ -79,11 +80,13 @@ def expected_loss(config: ModelConfig, model: Transformer) -> float | None:
     """Return the initial loss that a normalised stream and a random head give.
 
     Logits then have variance ``d_model * var(head)``, and the loss is ln V plus half of it.
-    Without norms, or with a head that is the embedding, this does not hold.
+    Without norms that fix the size of the stream, or with a head that is the embedding, this does
+    not hold.
     """
-    if config.norm.name == "none" or config.tie_embeddings:
+    if config.norm.name in ("none", "dyt") or config.tie_embeddings:
         return None
-    variance = config.d_model * model.head.weight.detach().var().item()
+    scale = multipliers(config).logits
+    variance = config.d_model * model.head.weight.detach().var().item() * scale**2
     return math.log(config.vocab_size) + variance / 2
 
 
@@ -135,7 +138,7 @@ def _gated(config: RunConfig) -> bool:
 
 
 def _embedding_std_is_1(config: RunConfig) -> bool:
-    return config.model.init.name == "cs336"
+    return config.model.init.name in ("cs336", "scaled", "mup")
 
 
 def _crowded(config: RunConfig) -> bool:

@@ -141,6 +141,7 @@ class RunConfig:
             _one_of("compile", self.compile, ("auto",))
         self.schedule.factor(1, self.trainer.max_steps)
         self._check_devices()
+        self.optimizer.check(self.model)
         check_pair(self.data, self.tokenizer)
 
     def _check_devices(self) -> None:

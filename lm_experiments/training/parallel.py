@@ -33,8 +33,8 @@ class OneDevice:
         self.model = model
 
     def loss(self, inputs: Tensor, targets: Tensor) -> Tensor:
-        """Return the summed loss of this process's micro-batch."""
-        return self.model.loss(inputs, targets)
+        """Return the summed training loss of this process's micro-batch."""
+        return self.model.loss(inputs, targets, self.model.config.z_loss)
 
     def part(self, last: bool) -> AbstractContextManager[Any]:
         """Surround forward and backward of a micro-batch; after the last one devices exchange."""
@@ -54,7 +54,7 @@ class Replicas(OneDevice):
         self.replica.register_comm_hook(None, lambda state, bucket: _sum(bucket))
 
     def loss(self, inputs: Tensor, targets: Tensor) -> Tensor:
-        """Return the summed loss of this process's micro-batch."""
+        """Return the summed training loss of this process's micro-batch."""
         loss: Tensor = self.replica(inputs, targets)
         return loss
 
@@ -165,7 +165,7 @@ class _Loss(nn.Module):
         self.model = model
 
     def forward(self, inputs: Tensor, targets: Tensor) -> Tensor:
-        return self.model.loss(inputs, targets)
+        return self.model.loss(inputs, targets, self.model.config.z_loss)
 
 
 def _sum(bucket: Any) -> torch.futures.Future[Tensor]:
