@@ -85,7 +85,8 @@ def watching(train: Train, monkeypatch: pytest.MonkeyPatch) -> Train:
 
 def living() -> list[str]:
     """Return the processes of `watching` that have not ended."""
-    return [path.name for path in Path("pids").iterdir() if Path("/proc", path.name).exists()]
+    ranks = [path for path in Path("pids").iterdir() if path.read_text() != "none"]
+    return [path.name for path in ranks if Path("/proc", path.name).exists()]
 
 
 @pytest.mark.parametrize("strategy", ["ddp", "fsdp"])
