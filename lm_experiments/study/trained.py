@@ -13,10 +13,10 @@ from lm_experiments.model import Transformer
 from lm_experiments.model.registry import UnknownComponentError
 from lm_experiments.training.checkpoints import load_model
 from lm_experiments.training.config import BatchConfig, RunConfig, load_config
+from lm_experiments.training.files import read_result
 from lm_experiments.training.typed import ConfigError, build
 
 from .explain import CONF
-from .plan import read_result
 
 # What OmegaConf reads as a value that has to be given.
 MISSING = "???"

@@ -156,9 +156,7 @@ class Run:
         self.tokenizer_hash = data.tokenizer.fingerprint
         model = build_model(config.model, config.seed)
         if self.device.compile:
-            # The blocks, of which one is compiled for all, and whose hooks shards need outside.
-            for block in model.blocks:
-                block.compile()
+            model.compile()
         self.module = LanguageModel(
             config, model, self.device.micro_batch_size, data.val.bytes, self.world
         )
