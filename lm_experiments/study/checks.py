@@ -8,6 +8,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+import numpy as np
 import torch
 from torch import Tensor
 
@@ -20,9 +21,13 @@ from lm_experiments.training.typed import ConfigError
 
 from .plan import PlannedRun, corpus_of
 
-# A start is judged on this much: enough to see a difference, little enough for any size.
+# A start is judged on this much: enough to see most differences, little enough for any size.
 SEQUENCES = 2
 TOKENS = 64
+# Where the end of a document is looked for, from the start of the training text.
+SEARCHED_TOKENS = 1 << 22
+
+Windows = tuple[Tensor, Tensor]
 
 
 @dataclass(frozen=True)
@@ -54,21 +59,43 @@ def look_at_start(label: str, run: PlannedRun) -> Start:
         ConfigError: where that raises; it would in training too.
     """
     try:
-        return _start(run.config)
+        inputs, targets = _first_windows(run.config)
+        return _start(run.config, (inputs[:, :TOKENS], targets[:, :TOKENS]))
     except Exception as error:
         raise ConfigError(
             f"Arm {label!r} cannot make its first step: {type(error).__name__}: {error}"
         ) from error
 
 
-def _start(config: RunConfig) -> Start:
+def _first_windows(config: RunConfig) -> Windows:
     batches = TrainingBatches(
         corpus_of(config).train.tokens,
         config.model.context_length,
         config.data.batch_size,
         config.seed,
     )
-    inputs, targets = (part[:SEQUENCES, :TOKENS] for part in batches.batch(0))
+    inputs, targets = batches.batch(0)
+    return inputs[:SEQUENCES], targets[:SEQUENCES]
+
+
+def _telling_windows(config: RunConfig) -> Windows:
+    """Return whole windows, one of them with the end of a document inside where there is one.
+
+    A window of attention shows only beyond it, and a document mask only across documents.
+    """
+    inputs, targets = _first_windows(config)
+    corpus, length = corpus_of(config), config.model.context_length
+    text = np.asarray(corpus.train.tokens[:SEARCHED_TOKENS])
+    ends = np.flatnonzero(text[1 : len(text) - length] == corpus.tokenizer.end_of_text_id)
+    if not len(ends):
+        return inputs, targets
+    start = max(0, int(ends[0]) + 1 - length // 2)
+    window = torch.from_numpy(text[start : start + length + 1].astype(np.int64))[None]
+    return torch.cat((inputs, window[:, :-1])), torch.cat((targets, window[:, 1:]))
+
+
+def _start(config: RunConfig, windows: Windows) -> Start:
+    inputs, targets = windows
     model = build_model(config.model, config.seed)
     loss = model.loss(inputs, targets, config.model.z_loss) / targets.numel()
     loss.backward()  # type: ignore[no-untyped-call]
@@ -118,8 +145,12 @@ def check_differences(
     for label, run in arms.items():
         if label == baseline or run.config.control is not None:
             continue
-        same_start = _same(starts[label], starts[baseline])
-        if same_start and _optimisation(run.config) == _optimisation(reference.config):
+        if not _same(starts[label], starts[baseline]):
+            continue
+        if _optimisation(run.config) != _optimisation(reference.config):
+            continue
+        windows = _telling_windows(reference.config)
+        if _same(_start(run.config, windows), _start(reference.config, windows)):
             raise ConfigError(
                 f"Arm {label!r} ({' '.join(run.config.arm_overrides) or 'no overrides'}) changes "
                 f"nothing: on the same batch its loss and all its gradients are bit for bit those "
@@ -139,6 +170,10 @@ def _gated(config: RunConfig) -> bool:
 
 def _embedding_std_is_1(config: RunConfig) -> bool:
     return config.model.init.name in ("cs336", "scaled", "mup")
+
+
+def _qk_norm(config: RunConfig) -> str:
+    return str(getattr(config.model.attention.options, "qk_norm", "none"))
 
 
 def _crowded(config: RunConfig) -> bool:
@@ -162,9 +197,18 @@ WARNINGS: Sequence[tuple[Callable[[RunConfig], bool], str]] = (
         "init=gpt2 starts near ln V",
     ),
     (
-        lambda c: c.model.position.name == "sinusoidal" and _embedding_std_is_1(c),
-        "sinusoidal positions are as large as embeddings of std 1, which are not scaled up here "
-        "as in Vaswani et al. 2017",
+        lambda c: (
+            c.model.position.name == "sinusoidal"
+            and _embedding_std_is_1(c)
+            and not c.model.scale_embeddings
+        ),
+        "sinusoidal positions are as large as embeddings of std 1, which Vaswani et al. 2017 scale "
+        "up; model.scale_embeddings=true does",
+    ),
+    (
+        lambda c: c.model.placement.name == "reordered" and _qk_norm(c) == "none",
+        "with the reordered placement and no QK-norm, gradients of the first layers grow with "
+        "depth; OLMo 2 uses both: model.attention.qk_norm=rmsnorm",
     ),
     (_crowded, "more processes than cores share a CPU; trainer.devices up to its cores is faster"),
 )

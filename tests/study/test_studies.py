@@ -34,6 +34,15 @@ baseline: base
 arms: {base: [], one: [ffn=relu], two: [ffn=relu]}
 seeds: [0]
 """,
+    "far": """
+name: far
+baseline: base
+arms:
+  base: []
+  window: [attention=sliding, model.attention.window=80]
+  documents: [model.document_mask=true]
+seeds: [0]
+""",
     "tuned": """
 name: tuned
 baseline: base
@@ -111,6 +120,22 @@ def test_an_arm_that_changes_nothing_is_refused(study: Callable[..., Any]) -> No
     assert answer.code == 2
     assert "Arm 'nothing'" in answer.err
     assert "changes nothing" in answer.err
+
+
+@pytest.mark.parametrize(
+    ("separator", "told"), [("short", "3 runs"), ("never there", "Arm 'documents' ")]
+)
+def test_what_shows_only_far_on_or_across_documents_is_no_arm_without_effect(
+    study: Callable[..., Any], separator: str, told: str
+) -> None:
+    answer = study(
+        "far",
+        "plan=true",
+        "model.context_length=96",
+        f"data.separator={separator}",
+        "data.split=tail",
+    )
+    assert told in answer.out + answer.err
     assert not Path("runs").exists()
 
 
