@@ -2,7 +2,7 @@
 
 Start with `transformer.py`, which is the whole model on one page; `block.py` holds the residual
 algebra, `registry.py` how components are found, and one file each axis: `norms.py`,
-`feedforward.py`, `positions.py`, `attention.py`, `init.py`. `ledger.py` counts.
+`feedforward.py`, `positions/`, `attention.py`, `init.py`. `ledger.py` counts.
 """
 
 from .config import ModelConfig

@@ -3,18 +3,35 @@
 from __future__ import annotations
 
 import math
-from typing import ClassVar, cast
+from dataclasses import dataclass
+from typing import Any, ClassVar, cast
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
 from .linear import Linear
-from .registry import NoOptions, component, register
+from .registry import component, register
 
 # Widths are multiples of the coarsest of these that stays within the tolerance: matrix units
 # want multiples of 8, small models cannot be matched in such steps.
 WIDTH_STEPS = (8, 4, 2, 1)
+
+
+@dataclass(frozen=True)
+class GELUOptions:
+    """Options of GELU: ``approximate`` is ``none``, or ``tanh`` as GPT-2 and Gemma compute it."""
+
+    approximate: str = "none"
+
+    APPROXIMATIONS: ClassVar = ("none", "tanh")
+
+    def __post_init__(self) -> None:
+        if self.approximate not in self.APPROXIMATIONS:
+            raise ValueError(
+                f"model.ffn.approximate={self.approximate} is not known; "
+                f"it can be {' or '.join(self.APPROXIMATIONS)}."
+            )
 
 
 class FeedForward(nn.Module):
@@ -34,7 +51,7 @@ class Ungated(FeedForward):
 
     matrices: ClassVar[int] = 2
 
-    def __init__(self, options: NoOptions, d_model: int, width: int, bias: bool = False) -> None:
+    def __init__(self, options: Any, d_model: int, width: int, bias: bool = False) -> None:
         super().__init__()
         self.up = Linear(d_model, width, role="up", bias=bias)
         self.down = Linear(width, d_model, role="down", bias=bias)
@@ -50,7 +67,7 @@ class Gated(FeedForward):
 
     matrices: ClassVar[int] = 3
 
-    def __init__(self, options: NoOptions, d_model: int, width: int, bias: bool = False) -> None:
+    def __init__(self, options: Any, d_model: int, width: int, bias: bool = False) -> None:
         super().__init__()
         self.gate = Linear(d_model, width, role="gate", bias=bias)
         self.up = Linear(d_model, width, role="up", bias=bias)
@@ -70,12 +87,16 @@ class ReLU(Ungated):
         return F.relu(x)
 
 
-@register("ffn", "gelu")
+@register("ffn", "gelu", GELUOptions)
 class GELU(Ungated):
-    """Ungated, x times the normal distribution function of x, exact (Hendrycks, Gimpel 2016)."""
+    """Ungated, x times the normal distribution function of x (Hendrycks and Gimpel 2016)."""
+
+    def __init__(self, options: GELUOptions, d_model: int, width: int, bias: bool = False) -> None:
+        super().__init__(options, d_model, width, bias)
+        self.approximate = options.approximate
 
     def _activate(self, x: Tensor) -> Tensor:
-        return F.gelu(x)
+        return F.gelu(x, approximate=self.approximate)
 
 
 @register("ffn", "silu")
@@ -118,12 +139,16 @@ class SwiGLU(Gated):
         return F.silu(x)
 
 
-@register("ffn", "geglu")
+@register("ffn", "geglu", GELUOptions)
 class GEGLU(Gated):
-    """Gated by GELU, exact (Shazeer 2020)."""
+    """Gated by GELU (Shazeer 2020)."""
+
+    def __init__(self, options: GELUOptions, d_model: int, width: int, bias: bool = False) -> None:
+        super().__init__(options, d_model, width, bias)
+        self.approximate = options.approximate
 
     def _activate(self, x: Tensor) -> Tensor:
-        return F.gelu(x)
+        return F.gelu(x, approximate=self.approximate)
 
 
 @register("ffn", "reglu")

@@ -9,12 +9,16 @@ from __future__ import annotations
 
 import hashlib
 import math
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any, ClassVar
 
 import torch
 from torch import Tensor, nn
 
+from .config import ModelConfig
 from .linear import RESIDUAL_ROLES, Linear
-from .registry import Choice, NoOptions, build, register
+from .registry import build, register
 
 
 def keyed_seed(seed: int, *key: object) -> int:
@@ -23,11 +27,71 @@ def keyed_seed(seed: int, *key: object) -> int:
     return int.from_bytes(hashlib.sha256(text.encode()).digest()[:8], "big") >> 1
 
 
-class InitScheme:
-    """Base of all schemes, built with (options, n_layers)."""
+@dataclass(frozen=True)
+class InitOptions:
+    """Options of a scheme: with ``zero_outputs`` every sublayer starts by writing zeros.
 
-    def __init__(self, options: NoOptions, n_layers: int) -> None:
-        self.n_layers = n_layers
+    The projections that write to the residual stream start at zero, so that each block starts as
+    the identity (Zhang et al. 2019, Fixup, do so with the last layer of each residual branch).
+    """
+
+    zero_outputs: bool = False
+
+
+@dataclass(frozen=True)
+class XavierOptions(InitOptions):
+    """Options of Xavier: ``distribution`` is ``uniform`` or ``normal``, of the same variance."""
+
+    distribution: str = "uniform"
+
+    DISTRIBUTIONS: ClassVar = ("uniform", "normal")
+
+    def __post_init__(self) -> None:
+        if self.distribution not in self.DISTRIBUTIONS:
+            raise ValueError(
+                f"model.init.distribution={self.distribution} is not known; "
+                f"it can be {' or '.join(self.DISTRIBUTIONS)}."
+            )
+
+
+@dataclass(frozen=True)
+class MuPOptions(InitOptions):
+    """Options of muP: the model whose learning rate is to hold at every width.
+
+    ``base_width`` is its d_model, ``base_heads`` its number of heads (None: as many as this model
+    has, so that heads grow wider with the model). At the base width nothing is scaled.
+    """
+
+    base_width: int = 128
+    base_heads: int | None = None
+
+    def __post_init__(self) -> None:
+        for key in ("base_width", "base_heads"):
+            value = getattr(self, key)
+            if value is not None and value < 1:
+                raise ValueError(f"model.init.{key}={value} must be at least 1.")
+
+
+@dataclass(frozen=True)
+class Multipliers:
+    """What a scheme asks for beyond initial values.
+
+    Attributes:
+        attention_scale: what attention scores are multiplied by; None for 1/sqrt(head width).
+        logits: what logits are multiplied by.
+        hidden_rate: what the learning rate of the matrices inside blocks is multiplied by.
+    """
+
+    attention_scale: float | None = None
+    logits: float = 1.0
+    hidden_rate: float = 1.0
+
+
+class InitScheme:
+    """Base of all schemes, built with (options, config)."""
+
+    def __init__(self, options: Any, config: ModelConfig) -> None:
+        self.config = config
 
     def linear(self, weight: Tensor, role: str, generator: torch.Generator) -> None:
         """Fill the (out, in) weight of a linear layer of this role (`linear.ROLES`)."""
@@ -37,8 +101,12 @@ class InitScheme:
         """Fill the (vocabulary, width) token embedding."""
         raise NotImplementedError
 
+    def multipliers(self) -> Multipliers:
+        """Return what the scheme asks of the model and the optimizer; by default, nothing."""
+        return Multipliers()
 
-@register("init", "cs336")
+
+@register("init", "cs336", InitOptions)
 class CS336Init(InitScheme):
     """Truncated normals cut at 3 std: linear variance 2/(in + out), embedding std 1."""
 
@@ -51,7 +119,7 @@ class CS336Init(InitScheme):
         _truncated_normal(weight, 1.0, generator)
 
 
-@register("init", "gpt2")
+@register("init", "gpt2", InitOptions)
 class GPT2Init(InitScheme):
     """Normal with std 0.02; residual outputs 0.02/sqrt(2 n_layers) (Radford et al. 2019)."""
 
@@ -59,7 +127,7 @@ class GPT2Init(InitScheme):
 
     def linear(self, weight: Tensor, role: str, generator: torch.Generator) -> None:
         """Fill a linear weight; those that write to the residual stream get a smaller std."""
-        shrink = math.sqrt(2 * self.n_layers) if role in RESIDUAL_ROLES else 1.0
+        shrink = math.sqrt(2 * self.config.n_layers) if role in RESIDUAL_ROLES else 1.0
         nn.init.normal_(weight, std=self.STD / shrink, generator=generator)
 
     def embedding(self, weight: Tensor, generator: torch.Generator) -> None:
@@ -67,7 +135,126 @@ class GPT2Init(InitScheme):
         nn.init.normal_(weight, std=self.STD, generator=generator)
 
 
-def initialise(model: nn.Module, choice: Choice, n_layers: int, seed: int) -> None:
+@register("init", "xavier", XavierOptions)
+class XavierInit(InitScheme):
+    """Linear variance 2/(in + out), uniform or normal (Glorot and Bengio 2010).
+
+    The embedding is N(0, 1/d_model), as in Vaswani et al. 2017, who scale it up by sqrt(d_model)
+    (``model.scale_embeddings``).
+    """
+
+    def __init__(self, options: XavierOptions, config: ModelConfig) -> None:
+        super().__init__(options, config)
+        self.uniform = options.distribution == "uniform"
+
+    def linear(self, weight: Tensor, role: str, generator: torch.Generator) -> None:
+        """Fill a linear weight with variance 2/(in + out)."""
+        fill = nn.init.xavier_uniform_ if self.uniform else nn.init.xavier_normal_
+        fill(weight, generator=generator)
+
+    def embedding(self, weight: Tensor, generator: torch.Generator) -> None:
+        """Fill the embedding with std 1/sqrt(d_model)."""
+        nn.init.normal_(weight, std=self.config.d_model**-0.5, generator=generator)
+
+
+@register("init", "small", InitOptions)
+class SmallInit(InitScheme):
+    """Normal with std sqrt(2/(5 d_model)), embeddings too (Nguyen and Salazar 2019)."""
+
+    def std(self, role: str) -> float:
+        """Return the standard deviation of a linear layer of this role."""
+        return math.sqrt(2 / (5 * self.config.d_model))
+
+    def linear(self, weight: Tensor, role: str, generator: torch.Generator) -> None:
+        """Fill a linear weight, whatever its shape, by the model's width."""
+        nn.init.normal_(weight, std=self.std(role), generator=generator)
+
+    def embedding(self, weight: Tensor, generator: torch.Generator) -> None:
+        """Fill the embedding as the linear weights."""
+        nn.init.normal_(weight, std=self.std("embedding"), generator=generator)
+
+
+@register("init", "wang", InitOptions)
+class WangInit(SmallInit):
+    """As small, but residual outputs 2/(n_layers sqrt(d_model)) (Wang, Komatsuzaki 2021: GPT-J).
+
+    GPT-NeoX-20B starts from this pair (Black et al. 2022).
+    """
+
+    def std(self, role: str) -> float:
+        """Return the standard deviation of a linear layer of this role."""
+        if role in RESIDUAL_ROLES:
+            return 2 / (self.config.n_layers * math.sqrt(self.config.d_model))
+        return super().std(role)
+
+
+@register("init", "scaled", InitOptions)
+class ScaledInit(InitScheme):
+    """Normal with std 1/sqrt(in), residual outputs over sqrt(2 n_layers), embedding std 1.
+
+    The variances are those of PaLM (Chowdhery et al. 2022), the shrinking of what is written to
+    the residual stream that of GPT-2 (Radford et al. 2019).
+    """
+
+    def linear(self, weight: Tensor, role: str, generator: torch.Generator) -> None:
+        """Fill a linear weight with variance 1/in; residual outputs 1/(2 n_layers in)."""
+        shrink = 2 * self.config.n_layers if role in RESIDUAL_ROLES else 1
+        nn.init.normal_(weight, std=(weight.shape[1] * shrink) ** -0.5, generator=generator)
+
+    def embedding(self, weight: Tensor, generator: torch.Generator) -> None:
+        """Fill the embedding with std 1."""
+        nn.init.normal_(weight, generator=generator)
+
+
+@register("init", "mup", MuPOptions)
+class MuPInit(InitScheme):
+    """Maximal update parametrisation: a learning rate that holds at every width (Yang et al. 2022).
+
+    The rules are those of their table 8: matrices inside blocks have variance 1/in and a learning
+    rate that falls as 1/width; head and embedding have a variance that does not depend on the
+    width, and the logits are multiplied by base width over width; attention scores are divided by
+    the head width instead of its root. At the base width this is the ordinary parametrisation. The
+    rates are for Adam and optimizers whose steps likewise do not grow with the gradient.
+    """
+
+    def __init__(self, options: MuPOptions, config: ModelConfig) -> None:
+        super().__init__(options, config)
+        self.base_width = options.base_width
+        self.base_head_width = options.base_width / (options.base_heads or config.n_heads)
+
+    def linear(self, weight: Tensor, role: str, generator: torch.Generator) -> None:
+        """Fill a linear weight with variance 1/in; the head with 1/base width."""
+        fan_in = self.base_width if role == "head" else weight.shape[1]
+        nn.init.normal_(weight, std=fan_in**-0.5, generator=generator)
+
+    def embedding(self, weight: Tensor, generator: torch.Generator) -> None:
+        """Fill the embedding with std 1."""
+        nn.init.normal_(weight, generator=generator)
+
+    def multipliers(self) -> Multipliers:
+        """Return the scales of attention scores, logits and learning rates."""
+        shrink = self.base_width / self.config.d_model
+        scale = math.sqrt(self.base_head_width) / self.config.head_width
+        return Multipliers(attention_scale=scale, logits=shrink, hidden_rate=shrink)
+
+
+# What some placements ask of some layers, whatever the scheme: a factor on the initial weights.
+# DeepNorm shrinks values, attention outputs and the feed-forward (Wang et al. 2022, decoder-only).
+GAINS: dict[str, tuple[frozenset[str], Callable[[int], float]]] = {
+    "deepnorm": (
+        frozenset({"value", "out", "gate", "up", "down"}),
+        lambda n_layers: (8 * n_layers) ** -0.25,
+    ),
+}
+
+
+def multipliers(config: ModelConfig) -> Multipliers:
+    """Return what the chosen scheme asks of the model and the optimizer."""
+    scheme: InitScheme = build("init", config.init, config)
+    return scheme.multipliers()
+
+
+def initialise(model: nn.Module, config: ModelConfig, seed: int) -> None:
     """Fill every parameter of ``model`` in place, each from its own keyed generator.
 
     Linear layers and embeddings follow the scheme; linear biases are 0. Any other module that
@@ -76,35 +263,59 @@ def initialise(model: nn.Module, choice: Choice, n_layers: int, seed: int) -> No
     Raises:
         TypeError: where a module holds parameters but has no ``reset_parameters``.
     """
-    scheme: InitScheme = build("init", choice, n_layers)
+    filler = _Filler(config, seed)
     done: set[int] = set()
     for name, module in model.named_modules():
         own = [p for p in module.parameters(recurse=False) if id(p) not in done]
         if own:
-            _fill(module, name, scheme, seed)
+            filler.fill(module, name)
         done.update(map(id, own))
 
 
-@torch.no_grad()
-def _fill(module: nn.Module, name: str, scheme: InitScheme, seed: int) -> None:
-    if isinstance(module, nn.Linear):
-        role = module.role if isinstance(module, Linear) else "up"
-        with _drawn_on_cpu(module.weight) as weight:
-            scheme.linear(weight, role, _generator(seed, f"{name}.weight"))
-        if module.bias is not None:
-            nn.init.zeros_(module.bias)
-    elif isinstance(module, nn.Embedding):
-        with _drawn_on_cpu(module.weight) as weight:
-            scheme.embedding(weight, _generator(seed, f"{name}.weight"))
-    elif callable(reset := getattr(module, "reset_parameters", None)):
-        with torch.random.fork_rng(devices=[]):
-            torch.manual_seed(keyed_seed(seed, name))
-            reset()
-    else:
+class _Filler:
+    """Fills one module at a time, by the scheme and what the placement makes of it."""
+
+    def __init__(self, config: ModelConfig, seed: int) -> None:
+        self.seed = seed
+        self.scheme: InitScheme = build("init", config.init, config)
+        self.zeros = RESIDUAL_ROLES if getattr(config.init.options, "zero_outputs", False) else ()
+        self.gained, gain = GAINS.get(config.placement.name, (frozenset(), lambda n_layers: 1.0))
+        self.gain = gain(config.n_layers)
+
+    @torch.no_grad()
+    def fill(self, module: nn.Module, name: str) -> None:
+        """Fill what ``module`` holds itself."""
+        if isinstance(module, nn.Linear):
+            role = module.role if isinstance(module, Linear) else "up"
+            with _drawn_on_cpu(module.weight) as weight:
+                self._linear(weight, role, f"{name}.weight")
+            if module.bias is not None:
+                nn.init.zeros_(module.bias)
+        elif isinstance(module, nn.Embedding):
+            with _drawn_on_cpu(module.weight) as weight:
+                self.scheme.embedding(weight, _generator(self.seed, f"{name}.weight"))
+        else:
+            _reset(module, keyed_seed(self.seed, name))
+
+    def _linear(self, weight: Tensor, role: str, name: str) -> None:
+        if role in self.zeros:
+            weight.zero_()
+            return
+        self.scheme.linear(weight, role, _generator(self.seed, name))
+        if role in self.gained:
+            weight.mul_(self.gain)
+
+
+def _reset(module: nn.Module, seed: int) -> None:
+    reset = getattr(module, "reset_parameters", None)
+    if not callable(reset):
         raise TypeError(
             f"{type(module).__name__} holds parameters of its own but has no reset_parameters(); "
             "add one that fills each of them."
         )
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(seed)
+        reset()
 
 
 class _drawn_on_cpu:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 from typing import Any
 
@@ -24,6 +25,37 @@ class NormOptions:
             raise ValueError(f"model.norm.eps={self.eps:g} must be positive, for example 1e-5.")
 
 
+@dataclass(frozen=True)
+class RMSNormOptions(NormOptions):
+    """Options of RMSNorm: with ``offset`` the gain is stored as its difference from 1."""
+
+    offset: bool = False
+
+
+@dataclass(frozen=True)
+class LayerNormOptions(NormOptions):
+    """Options of LayerNorm: whether it has a trained ``gain`` and a trained ``shift``."""
+
+    gain: bool = True
+    shift: bool = True
+
+
+@dataclass(frozen=True)
+class ScaleNormOptions(NormOptions):
+    """Options of ScaleNorm: ``eps`` is the smallest length that is divided by."""
+
+
+@dataclass(frozen=True)
+class DyTOptions:
+    """Options of DyT: ``alpha`` is where the trained slope of the tanh starts."""
+
+    alpha: float = 0.5
+
+    def __post_init__(self) -> None:
+        if self.alpha <= 0:
+            raise ValueError(f"model.norm.alpha={self.alpha:g} must be positive, for example 0.5.")
+
+
 class Norm(nn.Module):
     """Base of all norms: built with (options, width), maps (..., width) to the same shape."""
 
@@ -32,30 +64,33 @@ class Norm(nn.Module):
         raise NotImplementedError
 
 
-@register("norm", "rmsnorm", NormOptions)
+@register("norm", "rmsnorm", RMSNormOptions)
 class RMSNorm(Norm):
     """Divide by the root mean square, then scale; no mean, no bias (Zhang and Sennrich 2019).
 
     Statistics and scaling are in float32 whatever the input's dtype; the result is cast once.
+    With ``offset`` the gain is ``1 + weight``, as in Gemma: in bfloat16 it then moves in finer
+    steps near 1.
     """
 
     def __init__(self, options: NormOptions, width: int) -> None:
         super().__init__()
         self.eps = options.eps
+        # Subclasses have options of their own, which need not repeat this one.
+        self.offset: bool = getattr(options, "offset", False)
         self.weight = nn.Parameter(torch.empty(width))
 
     def reset_parameters(self) -> None:
         """Set the gain to 1."""
-        nn.init.ones_(self.weight)
+        nn.init.constant_(self.weight, 0.0 if self.offset else 1.0)
 
     def forward(self, x: Tensor) -> Tensor:
         """Normalise the last dimension of ``x``."""
+        gain = self.weight.float() + 1 if self.offset else self.weight.float()
         if x.device.type == "cpu" and torch.is_grad_enabled():
-            weight = self.weight.float()
-            scaled: Tensor = _RMSNorm.apply(x.float(), weight, self.eps)  # type: ignore[no-untyped-call]
+            scaled: Tensor = _RMSNorm.apply(x.float(), gain, self.eps)  # type: ignore[no-untyped-call]
             return scaled.to(x.dtype)
-        normed = F.rms_norm(x.float(), self.weight.shape, self.weight.float(), self.eps)
-        return normed.to(x.dtype)
+        return F.rms_norm(x.float(), gain.shape, gain, self.eps).to(x.dtype)
 
 
 class _RMSNorm(torch.autograd.Function):
@@ -79,7 +114,7 @@ class _RMSNorm(torch.autograd.Function):
         return grad_normed.addcmul(normed, along, value=-1).mul_(scale), grad_weight, None
 
 
-@register("norm", "layernorm", NormOptions)
+@register("norm", "layernorm", LayerNormOptions)
 class LayerNorm(Norm):
     """Subtract the mean, divide by the standard deviation, scale and shift (Ba et al. 2016).
 
@@ -89,19 +124,79 @@ class LayerNorm(Norm):
     def __init__(self, options: NormOptions, width: int) -> None:
         super().__init__()
         self.eps = options.eps
+        self.width = (width,)
+        has_gain, has_shift = getattr(options, "gain", True), getattr(options, "shift", True)
+        self.weight = nn.Parameter(torch.empty(width)) if has_gain else None
+        self.bias = nn.Parameter(torch.empty(width)) if has_shift else None
+
+    def reset_parameters(self) -> None:
+        """Set the gain to 1 and the shift to 0."""
+        if self.weight is not None:
+            nn.init.ones_(self.weight)
+        if self.bias is not None:
+            nn.init.zeros_(self.bias)
+
+    def forward(self, x: Tensor) -> Tensor:
+        """Normalise the last dimension of ``x``."""
+        gain = None if self.weight is None else self.weight.float()
+        shift = None if self.bias is None else self.bias.float()
+        return F.layer_norm(x.float(), self.width, gain, shift, self.eps).to(x.dtype)
+
+
+@register("norm", "layernorm_plain", NormOptions)
+class PlainLayerNorm(LayerNorm):
+    """Subtract the mean and divide by the standard deviation, nothing trained (Xu et al. 2019)."""
+
+    def __init__(self, options: NormOptions, width: int) -> None:
+        super().__init__(LayerNormOptions(options.eps, gain=False, shift=False), width)
+
+
+@register("norm", "scalenorm", ScaleNormOptions)
+class ScaleNorm(Norm):
+    """Scale to one trained length, which starts at sqrt(width) (Nguyen and Salazar 2019).
+
+    In float32 whatever the input's dtype; the result is cast once.
+    """
+
+    def __init__(self, options: ScaleNormOptions, width: int) -> None:
+        super().__init__()
+        self.eps = options.eps
+        self.width = width
+        self.length = nn.Parameter(torch.empty(1))
+
+    def reset_parameters(self) -> None:
+        """Set the length to sqrt(width), so that the root mean square is 1 as with RMSNorm."""
+        nn.init.constant_(self.length, math.sqrt(self.width))
+
+    def forward(self, x: Tensor) -> Tensor:
+        """Normalise the last dimension of ``x``."""
+        return (self.length.float() * F.normalize(x.float(), dim=-1, eps=self.eps)).to(x.dtype)
+
+
+@register("norm", "dyt", DyTOptions)
+class DyT(Norm):
+    """No statistics: ``gain * tanh(alpha * x) + shift``, all three trained (Zhu et al. 2025).
+
+    In float32 whatever the input's dtype; the result is cast once.
+    """
+
+    def __init__(self, options: DyTOptions, width: int) -> None:
+        super().__init__()
+        self.start = options.alpha
+        self.alpha = nn.Parameter(torch.empty(1))
         self.weight = nn.Parameter(torch.empty(width))
         self.bias = nn.Parameter(torch.empty(width))
 
     def reset_parameters(self) -> None:
-        """Set the gain to 1 and the shift to 0."""
+        """Set alpha to its option, the gain to 1 and the shift to 0."""
+        nn.init.constant_(self.alpha, self.start)
         nn.init.ones_(self.weight)
         nn.init.zeros_(self.bias)
 
     def forward(self, x: Tensor) -> Tensor:
-        """Normalise the last dimension of ``x``."""
-        shape = self.weight.shape
-        normed = F.layer_norm(x.float(), shape, self.weight.float(), self.bias.float(), self.eps)
-        return normed.to(x.dtype)
+        """Squash ``x``, elementwise."""
+        squashed = torch.tanh(self.alpha.float() * x.float())
+        return torch.addcmul(self.bias.float(), squashed, self.weight.float()).to(x.dtype)
 
 
 @register("norm", "none")

@@ -99,7 +99,7 @@ def build_model(config: ModelConfig, seed: int) -> Transformer:
     """Build a model on the CPU with every parameter drawn from (seed, parameter name)."""
     model = sketch_model(config)
     model.to_empty(device="cpu")
-    initialise(model, config.init, config.n_layers, seed)
+    initialise(model, config, seed)
     return model
 
 

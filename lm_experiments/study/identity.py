@@ -40,6 +40,16 @@ NOT_IDENTITY = {
 NEUTRAL: dict[str, dict[str, Any]] = {
     "": {"control": None},
     "model": {"dropout": 0.0},
+    "model.position": {
+        "fraction": 1.0,
+        "scaling": "none",
+        "factor": None,
+        "original_context": None,
+        "low_freq_factor": None,
+        "high_freq_factor": None,
+        "beta_fast": None,
+        "beta_slow": None,
+    },
 }
 SLUG_LENGTH = 80
 

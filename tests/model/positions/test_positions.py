@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import dataclasses
 import math
 from collections.abc import Callable
 from typing import Any
@@ -22,7 +23,7 @@ from lm_experiments.model.positions import (
     RoPEOptions,
     Sinusoidal,
 )
-from lm_experiments.model.registry import NoOptions, names
+from lm_experiments.model.registry import NoOptions, component, names
 from lm_experiments.model.transformer import sketch_model
 
 PAIRINGS = RoPE.PAIRINGS
@@ -154,7 +155,13 @@ def test_rope_turns_in_float32_and_rounds_once(pairing: str) -> None:
     [
         ({"pairing": "llama"}, {}, "pairing=llama is not known; it can be interleaved or half"),
         ({"theta": 0.0}, {}, "theta=0 must be positive"),
-        ({}, {"d_model": 30}, "30 / 2 = 15 is odd"),
+        ({"theta": math.inf}, {}, "theta=inf must be positive"),
+        ({}, {"d_model": 30}, "the head width 15 is 15, .* type model.position.fraction=0.933333,"),
+        ({}, {"d_model": 2}, "the head width 1 is 1, .* choose sizes that make it 2 or more"),
+        ({"fraction": 0.3}, {}, "head width 16 is 4.8, .* type model.position.fraction=0.25,"),
+        ({"fraction": 0.01}, {}, "is 0.16, .* type model.position.fraction=0.125,"),
+        ({"fraction": 0.0}, {}, "fraction=0 must be above 0 and at most 1"),
+        ({"fraction": 1.5}, {}, "fraction=1.5 must be above 0 and at most 1"),
     ],
 )
 def test_rope_refuses_what_it_cannot_do(
@@ -188,19 +195,18 @@ def test_sinusoidal_in_bfloat16_still_tells_256_from_257() -> None:
     assert not torch.equal(at_256, at_257)
 
 
-@pytest.mark.parametrize("name", ["sinusoidal", "rope", "none"])
+@pytest.mark.parametrize("name", ["sinusoidal", "rope", "alibi", "none"])
 def test_fixed_encodings_have_no_parameters_and_are_not_saved(name: str) -> None:
     model = tiny_model(position=name)
     assert not [key for key in model.state_dict() if key.startswith("position")]
     assert not [key for key, _ in model.named_parameters() if key.startswith("position")]
 
 
-@pytest.mark.parametrize("name", ["sinusoidal", "rope"])
+@pytest.mark.parametrize("name", ["sinusoidal", "rope", "alibi", "t5"])
 def test_a_table_sketched_without_memory_is_filled_when_the_model_is_built(name: str) -> None:
     built = tiny_model(position=name).position
-    direct: Position = type(built)(
-        RoPEOptions() if name == "rope" else NoOptions(), PositionSizes(32, 2, 16, 16)
-    )
+    options = component("position", name).options()
+    direct: Position = type(built)(options, PositionSizes(32, 2, 16, 16))
     assert torch.equal(built.table, direct.table)  # type: ignore[arg-type]
 
 
@@ -234,7 +240,7 @@ def test_only_no_position_is_blind_to_the_order_of_earlier_tokens(name: str) -> 
 
 
 @torch.no_grad()
-@pytest.mark.parametrize("name", ["rope", "none"])
+@pytest.mark.parametrize("name", ["rope", "alibi", "t5", "none"])
 def test_relative_encodings_read_the_same_text_the_same_way_further_on(name: str) -> None:
     model = tiny_model(position=name)
     tokens = tiny_batch(2)[0][:, :10]
@@ -261,6 +267,65 @@ def test_lengths_8_16_8_leave_no_trace(name: str) -> None:
     assert torch.equal(model(tokens[:, :8]), first)
     assert getattr(model.position, "table", None) is table
     torch.testing.assert_close(whole[:, :8], first, atol=1e-5, rtol=1e-5)
+
+
+@pytest.mark.parametrize("pairing", PAIRINGS)
+def test_of_a_fraction_only_the_first_columns_turn(pairing: str) -> None:
+    whole, part = rope(8, pairing=pairing), rope(32, fraction=0.25, pairing=pairing)
+    x = torch.randn(2, 3, 5, 32)
+    positions = torch.arange(5)
+    turned = part.rotate(x, part.phases(positions))
+    # Their wavelengths are those of a head as narrow as they are.
+    assert torch.equal(turned[..., :8], whole.rotate(x[..., :8].clone(), whole.phases(positions)))
+    assert torch.equal(turned[..., 8:], x[..., 8:])
+
+
+def test_a_fraction_of_a_head_of_odd_width_turns() -> None:
+    x = torch.randn(1, 2, 3, 15)
+    encoding = rope(15, fraction=0.933333)
+    turned = encoding.rotate(x, encoding.phases(torch.arange(3)))
+    assert torch.equal(turned[..., 14:], x[..., 14:])
+    torch.testing.assert_close(turned.norm(dim=-1), x.norm(dim=-1))
+    assert not torch.equal(turned[:, :, 1:], x[:, :, 1:])
+
+
+@pytest.mark.parametrize("pairing", PAIRINGS)
+@pytest.mark.parametrize("fraction", [0.5, 1.0])
+def test_rope_turns_each_sequence_at_positions_of_its_own(pairing: str, fraction: float) -> None:
+    encoding, x = rope(8, pairing=pairing, fraction=fraction), torch.randn(3, 2, 4, 8)
+    positions = torch.tensor([[0, 1, 2, 3], [9, 8, 0, 1], [5, 6, 7, 60]])
+    turned = encoding.rotate(x, encoding.phases(positions))
+    for row in range(3):
+        alone = encoding.rotate(x[row : row + 1], encoding.phases(positions[row]))
+        assert torch.equal(turned[row : row + 1], alone)
+
+
+@pytest.mark.parametrize("name", ["sinusoidal", "learned"])
+def test_absolute_encodings_add_to_each_sequence_at_positions_of_its_own(name: str) -> None:
+    encoding, x = tiny_model(position=name).position, torch.randn(2, 3, 32)
+    positions = torch.tensor([[0, 1, 2], [7, 0, 1]])
+    embedded = encoding.embed(x, positions)
+    for row in range(2):
+        alone = encoding.embed(x[row : row + 1], positions[row])
+        assert torch.equal(embedded[row : row + 1], alone)
+
+
+@pytest.mark.parametrize("name", names("position"))
+def test_an_extended_encoding_is_that_of_a_longer_context(name: str) -> None:
+    config = tiny_config(position=name)
+    model = tiny_model(position=name)
+    if name == "learned":
+        model.position.extend(16)
+        with pytest.raises(ValueError, match=r"of 16 positions and none for a context of 17; cho"):
+            model.position.extend(17)
+        return
+    model.position.extend(40)
+    model.position.extend(20)
+    longer = sketch_model(dataclasses.replace(config, context_length=40)).to_empty(device="cpu")
+    longer.load_state_dict(model.state_dict())
+    tokens = torch.randint(65, (2, 40))
+    with torch.no_grad():
+        assert torch.equal(model(tokens), longer(tokens))
 
 
 def test_rope_options_are_read_from_a_choice() -> None:

@@ -1,0 +1,71 @@
+"""Position encodings that are added to the token embeddings, and the one that is not there."""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor, nn
+
+from ..registry import NoOptions, register
+from .base import FixedTable, Position, PositionSizes
+from .scaling import angles, geometric
+
+
+@register("position", "none")
+class NoPosition(Position):
+    """No position encoding: order shows through the causal mask alone (Haviv et al. 2022)."""
+
+
+@register("position", "sinusoidal")
+class Sinusoidal(FixedTable):
+    """Add fixed sines and cosines of geometric wavelengths to embeddings (Vaswani et al. 2017).
+
+    Column 2i is ``sin(p / 10000^(2i/d))``, column 2i+1 its cosine; an odd width drops the last.
+    """
+
+    THETA = 10000.0
+
+    def __init__(self, options: NoOptions, sizes: PositionSizes) -> None:
+        super().__init__(options, sizes)
+        self.length, self.width = sizes.context_length, sizes.d_model
+        self.table = self._build_table()
+
+    def _build_table(self, device: torch.device | None = None) -> Tensor:
+        turns = angles(self.length, geometric((self.width + 1) // 2, self.width, self.THETA))
+        waves = torch.stack((turns.sin(), turns.cos()), dim=-1)
+        return waves.flatten(1)[:, : self.width].float().to(device)
+
+    def embed(self, x: Tensor, positions: Tensor) -> Tensor:
+        """Add the table's rows at ``positions``."""
+        return x + self.table[positions].to(x.dtype)
+
+    def extend(self, length: int) -> None:
+        """Compute the table's rows up to ``length``; those it has stay as they are."""
+        if length > self.length:
+            self.length = length
+            self.table = self._build_table(self.table.device)
+
+
+@register("position", "learned")
+class Learned(Position):
+    """Add a trained vector for each position up to the context length (Radford et al. 2018)."""
+
+    def __init__(self, options: NoOptions, sizes: PositionSizes) -> None:
+        super().__init__(options, sizes)
+        self.weight = nn.Parameter(torch.empty(sizes.context_length, sizes.d_model))
+
+    def reset_parameters(self) -> None:
+        """Draw from N(0, 0.02), as GPT-2 does, whatever the init scheme of the other weights."""
+        nn.init.normal_(self.weight, std=0.02)
+
+    def embed(self, x: Tensor, positions: Tensor) -> Tensor:
+        """Add the vectors of ``positions``."""
+        return x + self.weight[positions].to(x.dtype)
+
+    def extend(self, length: int) -> None:
+        """Refuse a ``length`` beyond the trained vectors."""
+        if length > len(self.weight):
+            raise ValueError(
+                f"position=learned has a vector for each of {len(self.weight)} positions and none "
+                f"for a context of {length}; choose one of at most {len(self.weight)}, or a run "
+                "with another position."
+            )

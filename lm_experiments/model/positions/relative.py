@@ -1,0 +1,104 @@
+"""Position encodings that bias the scores by the distance between query and key."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from ..registry import NoOptions, register
+from .base import FixedTable, PositionSizes
+
+
+@register("position", "alibi")
+class ALiBi(FixedTable):
+    """Lower the scores in proportion to the distance, at a slope for each head (Press et al. 2022).
+
+    With h heads, a power of two, the slopes are ``2^(-8i/h)``, i from 1 to h. Otherwise they are
+    those of the power of two below h, and then every second of those of the one above.
+    """
+
+    def __init__(self, options: NoOptions, sizes: PositionSizes) -> None:
+        super().__init__(options, sizes)
+        self.n_heads = sizes.n_heads
+        self.table = self._build_table()
+
+    def _build_table(self, device: torch.device | None = None) -> Tensor:
+        return torch.tensor(slopes(self.n_heads), dtype=torch.float32, device=device)
+
+    def bias(self, queries: Tensor, keys: Tensor) -> Tensor:
+        """Return slope times distance, at most 0 for keys up to the query; float32."""
+        steps = keys[..., None, :] - queries[..., :, None]
+        return self.table[:, None, None] * steps.unsqueeze(-3)
+
+
+def slopes(n_heads: int) -> list[float]:
+    """Return the slope of each head."""
+    power = 1 << (n_heads.bit_length() - 1)
+    extra = [2 ** (-4 * i / power) for i in range(1, 2 * (n_heads - power), 2)]
+    return [2 ** (-8 * i / power) for i in range(1, power + 1)] + extra
+
+
+@dataclass(frozen=True)
+class T5Options:
+    """Options of T5's bias.
+
+    ``buckets`` distances or ranges of distances are told apart: the first half are exact, the
+    others grow geometrically up to ``max_distance``, from which on all are the last.
+    """
+
+    buckets: int = 32
+    max_distance: int = 128
+
+
+@register("position", "t5", T5Options)
+class T5Bias(FixedTable):
+    """Add to the scores a trained number for each head and range of distances (Raffel et al. 2020).
+
+    All layers share the numbers. As in T5's decoder, all ranges are for earlier positions.
+    """
+
+    def __init__(self, options: T5Options, sizes: PositionSizes) -> None:
+        super().__init__(options, sizes)
+        _check(options)
+        self.options = options
+        self.d_model = sizes.d_model
+        self.weight = nn.Parameter(torch.empty(options.buckets, sizes.n_heads))
+        self.table = self._build_table()
+
+    def _build_table(self, device: torch.device | None = None) -> Tensor:
+        distances = range(self.options.max_distance + 1)
+        return torch.tensor([bucket(d, self.options) for d in distances], device=device)
+
+    def reset_parameters(self) -> None:
+        """Draw from N(0, 1/d_model), as T5 does, whatever the init scheme of other weights."""
+        nn.init.normal_(self.weight, std=self.d_model**-0.5)
+
+    def bias(self, queries: Tensor, keys: Tensor) -> Tensor:
+        """Return the number of each distance's bucket, float32."""
+        distances = queries[..., :, None] - keys[..., None, :]
+        buckets = self.table[distances.clamp(0, self.options.max_distance)]
+        return F.embedding(buckets, self.weight).float().movedim(-1, -3)
+
+
+def bucket(distance: int, options: T5Options) -> int:
+    """Return the bucket of a distance, 0 or more."""
+    exact = options.buckets // 2
+    if distance < exact:
+        return distance
+    share = math.log(distance / exact) / math.log(options.max_distance / exact)
+    return min(exact + int(share * (options.buckets - exact)), options.buckets - 1)
+
+
+def _check(options: T5Options) -> None:
+    if options.buckets < 2:
+        raise ValueError(f"model.position.buckets={options.buckets} must be 2 or more.")
+    if options.max_distance <= options.buckets // 2:
+        raise ValueError(
+            f"model.position.max_distance={options.max_distance} must be above half of "
+            f"model.position.buckets={options.buckets}, the distances that have their own bucket; "
+            f"type {options.buckets // 2 + 1} or more."
+        )

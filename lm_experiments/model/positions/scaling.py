@@ -1,0 +1,183 @@
+"""The frequencies at which columns turn, and how they are scaled for contexts beyond the trained.
+
+All of it is computed in float64; tables are rounded to float32 only once.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+
+def geometric(pairs: int, width: int, theta: float) -> Tensor:
+    """Return the frequencies ``theta^(-2k / width)``, k from 0: (pairs,), float64."""
+    exponents = torch.arange(pairs, dtype=torch.float64) * (-2.0 / width)
+    return torch.pow(torch.tensor(theta, dtype=torch.float64), exponents)
+
+
+def angles(length: int, frequencies: Tensor) -> Tensor:
+    """Return position times frequency, (length, pairs), float64."""
+    return torch.outer(torch.arange(length, dtype=torch.float64), frequencies)
+
+
+def _none(columns: int, theta: float) -> Tensor:
+    return geometric(columns // 2, columns, theta)
+
+
+def _linear(columns: int, theta: float, factor: float) -> Tensor:
+    """Position interpolation (Chen et al. 2023)."""
+    return _none(columns, theta) / factor
+
+
+def _ntk(columns: int, theta: float, factor: float) -> Tensor:
+    """A larger theta: the fastest pair stays as it is, the slowest is slowed by ``factor``."""
+    if columns < 4:
+        raise ValueError(
+            "model.position.scaling=ntk changes all pairs of columns but the first, and there is "
+            "no other; type model.position.scaling=linear."
+        )
+    return _none(columns, theta * factor ** (columns / (columns - 2)))
+
+
+def _yarn(
+    columns: int,
+    theta: float,
+    factor: float,
+    original_context: float,
+    beta_fast: float,
+    beta_slow: float,
+) -> Tensor:
+    """Slow only the pairs that turn few times within the original context (Peng et al. 2023).
+
+    Between ``beta_slow`` and ``beta_fast`` turns there is a ramp, linear in the number of the
+    pair as in the authors' code, where the paper has it linear in the number of turns.
+    """
+    if theta <= 1:
+        raise ValueError(
+            f"model.position.scaling=yarn needs a model.position.theta above 1, not {theta:g}; "
+            "type for example model.position.theta=10000."
+        )
+
+    def pair_that_turns(times: float) -> float:
+        ratio = original_context / (times * 2 * math.pi)
+        return columns * math.log(ratio) / (2 * math.log(theta))
+
+    first = max(math.floor(pair_that_turns(beta_fast)), 0)
+    last = min(math.ceil(pair_that_turns(beta_slow)), columns - 1)
+    place = torch.arange(columns // 2, dtype=torch.float64) - first
+    ramp = (place / (last - first or 0.001)).clamp(0, 1)
+    plain = _none(columns, theta)
+    return plain * (1 - ramp) + plain / factor * ramp
+
+
+def _llama3(
+    columns: int,
+    theta: float,
+    factor: float,
+    original_context: float,
+    low_freq_factor: float,
+    high_freq_factor: float,
+) -> Tensor:
+    """Llama 3.1's: slow the pairs that turn less than ``low_freq_factor`` times, ramp to the next.
+
+    Turns are those within the original context (Grattafiori et al. 2024 and its reference code).
+    """
+    plain = _none(columns, theta)
+    turns = original_context * plain / (2 * math.pi)
+    kept = ((turns - low_freq_factor) / (high_freq_factor - low_freq_factor)).clamp(0, 1)
+    return plain * kept + plain / factor * (1 - kept)
+
+
+@dataclass(frozen=True)
+class Scaling:
+    """One way to scale.
+
+    Attributes:
+        frequencies: called with the number of turning columns, theta, and what is read.
+        reads: its options, at their defaults; None where one has to be given.
+    """
+
+    frequencies: Callable[..., Tensor]
+    reads: Mapping[str, float | None]
+
+
+SCALINGS = {
+    "none": Scaling(_none, {}),
+    "linear": Scaling(_linear, {"factor": None}),
+    "ntk": Scaling(_ntk, {"factor": None}),
+    "yarn": Scaling(
+        _yarn, {"factor": None, "original_context": None, "beta_fast": 32.0, "beta_slow": 1.0}
+    ),
+    "llama3": Scaling(
+        _llama3,
+        {"factor": None, "original_context": None, "low_freq_factor": 1.0, "high_freq_factor": 4.0},
+    ),
+}
+EXAMPLES = {"factor": "4", "original_context": "2048"}
+# Of each, the first must be below the second.
+ORDERED = (("low_freq_factor", "high_freq_factor"), ("beta_slow", "beta_fast"))
+
+
+def scaled_frequencies(
+    name: str, given: Mapping[str, float | None], columns: int, theta: float
+) -> Tensor:
+    """Return the frequencies (columns / 2,) in float64.
+
+    Args:
+        name: one of `SCALINGS`.
+        given: every option of every scaling; None where it was not given.
+
+    Raises:
+        ValueError: for an unknown name, and for options that are missing, not read or wrong.
+    """
+    if name not in SCALINGS:
+        raise ValueError(
+            f"model.position.scaling={name} is not known; it can be {', '.join(SCALINGS)}."
+        )
+    return SCALINGS[name].frequencies(columns, theta, **_checked(name, given))
+
+
+def yarn_magnitude(factor: float) -> float:
+    """Return by how much queries and keys grow: the root of 1/t in Peng et al. 2023."""
+    return 0.1 * math.log(factor) + 1
+
+
+def _checked(name: str, given: Mapping[str, float | None]) -> dict[str, float]:
+    """Return what a scaling reads, defaults filled in."""
+    reads = SCALINGS[name].reads
+    for option, value in given.items():
+        if value is not None and option not in reads:
+            readers = [other for other, scaling in SCALINGS.items() if option in scaling.reads]
+            raise ValueError(
+                f"model.position.{option}={value:g} is not read by model.position.scaling={name}; "
+                f"leave it out, or choose a scaling that reads it: {', '.join(readers)}."
+            )
+    values = {}
+    for option, default in reads.items():
+        value = default if given[option] is None else given[option]
+        if value is None:
+            raise ValueError(
+                f"model.position.scaling={name} needs model.position.{option}; type for example "
+                f"model.position.{option}={EXAMPLES[option]}."
+            )
+        values[option] = value
+    _check_values(values)
+    return values
+
+
+def _check_values(values: Mapping[str, float]) -> None:
+    for option, value in values.items():
+        least = 1 if option in EXAMPLES else 0
+        if not least <= value < math.inf or value == 0:
+            allowed = "1 or more" if least else "above 0"
+            raise ValueError(f"model.position.{option}={value:g} must be a number, {allowed}.")
+    for low, high in ORDERED:
+        if low in values and values[low] >= values[high]:
+            raise ValueError(
+                f"model.position.{low}={values[low]:g} must be below "
+                f"model.position.{high}={values[high]:g}."
+            )
