@@ -1,15 +1,17 @@
-"""The residual block: one forward that serves every norm placement.
+"""The residual block: one algebra that serves every norm placement.
 
 Each sublayer ``f`` (attention, then feed-forward) has three places for a norm::
 
-    x = out_norm(x + residual_norm(f(in_norm(x))))
+    x = out_norm(weight * x + residual_norm(f(in_norm(x))))
 
-A placement says which of them are filled, and whether a final norm follows the last block. It
-is data: a new placement is a line in `PLACEMENTS`.
+In a parallel block both sublayers read the same stream, and their outputs are added to it
+together. A placement says which norms there are, how the stream is weighted, and whether a final
+norm follows the last block. It is data: a new placement is a line in `PLACEMENTS`.
 """
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Callable
 from dataclasses import dataclass
 
@@ -17,19 +19,33 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from .attention import Attention
+from .backends import Scope
+from .cache import LayerCache
 from .feedforward import FeedForward
-from .positions import Position
 from .registry import NoOptions, add
 
 
 @dataclass(frozen=True)
 class Placement:
-    """Where a block has its norms."""
+    """Where a block has its norms, and how its sublayers are joined to the stream.
+
+    Attributes:
+        parallel: whether both sublayers read the same stream.
+        shared_norm: whether the sublayers of a parallel block share one ``in_norm``.
+        deep: whether the stream is weighted by ``(2 n_layers)^(1/4)``, and not by 1.
+    """
 
     in_norm: bool = False
     residual_norm: bool = False
     out_norm: bool = False
     final_norm: bool = False
+    parallel: bool = False
+    shared_norm: bool = False
+    deep: bool = False
+
+    def stream_weight(self, n_layers: int) -> float:
+        """Return what multiplies the stream where a sublayer's output is added to it."""
+        return float((2 * n_layers) ** 0.25) if self.deep else 1.0
 
 
 PLACEMENTS = {
@@ -40,6 +56,26 @@ PLACEMENTS = {
     "post": (
         "norm(x + f(x)), no final norm (Vaswani et al. 2017).",
         Placement(out_norm=True),
+    ),
+    "peri": (
+        "x + norm(f(norm(x))), also called sandwich, and a final norm (Ding et al. 2021).",
+        Placement(in_norm=True, residual_norm=True, final_norm=True),
+    ),
+    "reordered": (
+        "x + norm(f(x)), and a final norm (OLMo 2, Walsh et al. 2024).",
+        Placement(residual_norm=True, final_norm=True),
+    ),
+    "parallel": (
+        "x + attention(n) + ffn(n) with n = norm(x), and a final norm (GPT-J, PaLM).",
+        Placement(in_norm=True, final_norm=True, parallel=True, shared_norm=True),
+    ),
+    "parallel_two": (
+        "x + attention(norm1(x)) + ffn(norm2(x)), and a final norm (GPT-NeoX).",
+        Placement(in_norm=True, final_norm=True, parallel=True),
+    ),
+    "deepnorm": (
+        "norm((2L)^(1/4) x + f(x)), no final norm, a smaller init (Wang et al. 2022).",
+        Placement(out_norm=True, deep=True),
     ),
 }
 
@@ -53,28 +89,39 @@ for _name, (_summary, _placement) in PLACEMENTS.items():
 
 
 class Residual(nn.Module):
-    """A sublayer with its residual connection, its norms, and dropout on the sublayer's output.
+    """A sublayer's way out of the stream and back: its norms, and dropout on its output.
 
     An empty place is None rather than an identity, so that it costs nothing.
     """
 
     def __init__(
-        self, placement: Placement, build_norm: Callable[[], nn.Module], dropout: float = 0.0
+        self,
+        placement: Placement,
+        build_norm: Callable[[], nn.Module],
+        dropout: float = 0.0,
+        stream_weight: float = 1.0,
     ) -> None:
         super().__init__()
         self.dropout = dropout
+        self.stream_weight = stream_weight
         self.in_norm = build_norm() if placement.in_norm else None
         self.residual_norm = build_norm() if placement.residual_norm else None
         self.out_norm = build_norm() if placement.out_norm else None
 
-    def forward(self, x: Tensor, sublayer: Callable[[Tensor], Tensor]) -> Tensor:
-        """Return ``out_norm(x + residual_norm(sublayer(in_norm(x))))``."""
-        branch = sublayer(x if self.in_norm is None else self.in_norm(x))
+    def enter(self, x: Tensor) -> Tensor:
+        """Return what the sublayer reads."""
+        return x if self.in_norm is None else self.in_norm(x)
+
+    def branch(self, out: Tensor) -> Tensor:
+        """Return what the sublayer's output adds to the stream."""
         if self.residual_norm is not None:
-            branch = self.residual_norm(branch)
-        if self.dropout:
-            branch = F.dropout(branch, self.dropout, self.training)
-        x = x + branch
+            out = self.residual_norm(out)
+        return F.dropout(out, self.dropout, self.training) if self.dropout else out
+
+    def forward(self, x: Tensor, sublayer: Callable[[Tensor], Tensor]) -> Tensor:
+        """Return ``out_norm(stream_weight * x + residual_norm(sublayer(in_norm(x))))``."""
+        branch = self.branch(sublayer(self.enter(x)))
+        x = (x if self.stream_weight == 1 else x * self.stream_weight) + branch
         return x if self.out_norm is None else self.out_norm(x)
 
 
@@ -88,17 +135,31 @@ class Block(nn.Module):
         attention: Attention,
         ffn: FeedForward,
         dropout: float = 0.0,
+        n_layers: int = 1,
     ) -> None:
         super().__init__()
         self.attention = attention
         self.ffn = ffn
-        self.attention_residual = Residual(placement, build_norm, dropout)
-        self.ffn_residual = Residual(placement, build_norm, dropout)
+        weight = placement.stream_weight(n_layers)
+        self.attention_residual = Residual(placement, build_norm, dropout, weight)
+        if placement.shared_norm:
+            placement = dataclasses.replace(placement, in_norm=False)
+        self.ffn_residual = Residual(placement, build_norm, dropout, weight)
 
-    def forward(
-        self, x: Tensor, position: Position, phases: Tensor | None, positions: Tensor
-    ) -> Tensor:
+    def forward(self, x: Tensor, scope: Scope, cache: LayerCache | None = None) -> Tensor:
         """Map the residual stream (batch, length, d_model) to the next block's."""
-        x = self.attention_residual(x, lambda h: self.attention(h, position, phases, positions))
+        x = self.attention_residual(x, lambda h: self.attention(h, scope, cache))
         x = self.ffn_residual(x, self.ffn)
         return x
+
+
+class ParallelBlock(Block):
+    """Attention and feed-forward side by side: both read the stream, and add to it together."""
+
+    def forward(self, x: Tensor, scope: Scope, cache: LayerCache | None = None) -> Tensor:
+        """Map the residual stream (batch, length, d_model) to the next block's."""
+        read = self.attention_residual.enter(x)
+        shared = self.ffn_residual.in_norm is None
+        read_too = read if shared else self.ffn_residual.enter(x)
+        mixed = self.attention_residual.branch(self.attention(read, scope, cache))
+        return x + mixed + self.ffn_residual.branch(self.ffn(read_too))

@@ -21,6 +21,19 @@ class ModelConfig:
         match_tolerance: the largest fraction by which matched weights may differ.
         bias: whether linear layers inside blocks have biases.
         dropout: the fraction of embeddings and sublayer outputs zeroed in training.
+        head_width: the width of an attention head; None for d_model / n_heads.
+        scale_embeddings: whether embeddings are multiplied by sqrt(d_model).
+        embedding_norm: whether a norm follows the token embedding.
+        logit_softcap: logits become ``cap * tanh(logits / cap)``; None leaves them.
+        z_loss: the weight of the mean squared log-partition in the training loss (PaLM); the
+            validation loss never has it.
+        document_mask: whether attention stays within documents, where positions start at 0. When
+            false, a sequence cut from packed text attends across the ends of its documents.
+        end_of_text: the token that ends a document; filled in from the tokenizer.
+        position_pattern: for each layer the position encoding's name or ``none``, repeated over
+            the depth; None has it in all layers.
+        attention_pattern: for each layer ``local`` or ``global``, repeated over the depth; None
+            has the window of the attention, where it has one, in all layers.
     """
 
     d_model: int = 128
@@ -35,6 +48,15 @@ class ModelConfig:
     tie_embeddings: bool = False
     bias: bool = False
     dropout: float = 0.0
+    head_width: int | None = None
+    scale_embeddings: bool = False
+    embedding_norm: bool = False
+    logit_softcap: float | None = None
+    z_loss: float = 0.0
+    document_mask: bool = False
+    end_of_text: int | None = None
+    position_pattern: list[str] | None = None
+    attention_pattern: list[str] | None = None
     norm: Choice = Choice("rmsnorm")
     placement: Choice = Choice("pre")
     ffn: Choice = Choice("swiglu")
@@ -57,13 +79,29 @@ class ModelConfig:
             raise ValueError(
                 f"model.match={self.match} is not known; it can be {' or '.join(self.MATCHES)}."
             )
-        if self.d_model % self.n_heads:
+        if self.head_width is None and self.d_model % self.n_heads:
             raise ValueError(self._heads_message())
+        check_options(self)
+        check_patterns(self)
+
+    def __hash__(self) -> int:
+        # The patterns are lists, which have no hash of their own.
+        return hash(repr(self))
 
     @property
-    def head_width(self) -> int:
+    def width_of_head(self) -> int:
         """The width of one attention head."""
-        return self.d_model // self.n_heads
+        return self.head_width or self.d_model // self.n_heads
+
+    @property
+    def layer_positions(self) -> list[str]:
+        """The position encoding's name, or ``none``, for each layer."""
+        return _repeated(self.position_pattern or [self.position.name], self.n_layers)
+
+    @property
+    def layer_reaches(self) -> list[str]:
+        """``local`` for each layer in which the attention's window is in force, else ``global``."""
+        return _repeated(self.attention_pattern or ["local"], self.n_layers)
 
     @property
     def width(self) -> int:
@@ -82,3 +120,76 @@ class ModelConfig:
             f"({self.d_model} % {self.n_heads} = {self.d_model % self.n_heads}); "
             f"type model.n_heads={nearest}."
         )
+
+
+def check_options(config: ModelConfig) -> None:
+    """Refuse values that cannot be, or that could do nothing.
+
+    Raises:
+        ValueError: one sentence that says what to type instead.
+    """
+    if config.head_width is not None and config.head_width < 1:
+        raise ValueError(f"model.head_width={config.head_width} must be at least 1, or null.")
+    if config.logit_softcap is not None and config.logit_softcap <= 0:
+        raise ValueError(
+            f"model.logit_softcap={config.logit_softcap:g} must be positive, for example 30; type "
+            "null to leave logits as they are."
+        )
+    if not 0 <= config.z_loss < 1:
+        raise ValueError(
+            f"model.z_loss={config.z_loss:g} must be 0 or more, and below 1, for example 1e-4."
+        )
+    if config.embedding_norm and config.norm.name == "none":
+        raise ValueError(
+            "model.embedding_norm=true does nothing with norm=none; type "
+            "model.embedding_norm=false, or choose a norm."
+        )
+    if config.end_of_text is not None and not config.document_mask:
+        raise ValueError(
+            f"model.end_of_text={config.end_of_text} does nothing without a document mask; type "
+            "model.document_mask=true, or model.end_of_text=null."
+        )
+
+
+def check_patterns(config: ModelConfig) -> None:
+    """Refuse patterns that do not fit the depth, or name what a layer cannot be.
+
+    Raises:
+        ValueError: one sentence that says what to type instead.
+    """
+    position = config.position.name
+    _check_pattern("position", config.position_pattern, (position, "none"), config.n_layers)
+    _check_pattern("attention", config.attention_pattern, ("local", "global"), config.n_layers)
+    if config.position_pattern is None:
+        return
+    if position == "none":
+        raise ValueError(
+            "model.position_pattern chooses among no layers with position=none; type "
+            "model.position_pattern=null, or choose a position."
+        )
+    if position not in config.position_pattern:
+        raise ValueError(
+            f"model.position_pattern leaves no layer with position={position}; type position=none."
+        )
+
+
+def _check_pattern(
+    axis: str, pattern: list[str] | None, allowed: tuple[str, ...], n_layers: int
+) -> None:
+    if pattern is None:
+        return
+    key = f"model.{axis}_pattern=[{','.join(pattern)}]"
+    for entry in pattern:
+        if entry not in allowed:
+            raise ValueError(
+                f"{key} has {entry!r}; its entries can be {' or '.join(dict.fromkeys(allowed))}."
+            )
+    if not pattern or n_layers % len(pattern):
+        raise ValueError(
+            f"{key} has {len(pattern)} entries, which do not divide model.n_layers={n_layers}; "
+            "give it a length that does."
+        )
+
+
+def _repeated(pattern: list[str], n_layers: int) -> list[str]:
+    return pattern * (n_layers // len(pattern))

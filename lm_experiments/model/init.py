@@ -234,7 +234,7 @@ class MuPInit(InitScheme):
     def multipliers(self) -> Multipliers:
         """Return the scales of attention scores, logits and learning rates."""
         shrink = self.base_width / self.config.d_model
-        scale = math.sqrt(self.base_head_width) / self.config.head_width
+        scale = math.sqrt(self.base_head_width) / self.config.width_of_head
         return Multipliers(attention_scale=scale, logits=shrink, hidden_rate=shrink)
 
 

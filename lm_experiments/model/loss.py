@@ -27,13 +27,22 @@ class _SumOfLosses(torch.autograd.Function):
     """Sum over positions of the cross-entropy, its gradient computed in the forward pass."""
 
     @staticmethod
-    def forward(ctx: Any, hidden: Tensor, weight: Tensor, targets: Tensor, chunk: int) -> Tensor:
+    def forward(
+        ctx: Any,
+        hidden: Tensor,
+        weight: Tensor,
+        targets: Tensor,
+        chunk: int,
+        softcap: float | None,
+        z_loss: float,
+    ) -> Tensor:
         grad_hidden = torch.empty_like(hidden)
         grad_weight = torch.zeros_like(weight, dtype=torch.float32)
         total = torch.zeros((), dtype=torch.float32, device=hidden.device)
         for start in range(0, len(hidden), chunk):
             part = slice(start, start + chunk)
-            loss, grad_logits = _loss_and_gradient(hidden[part] @ weight.T, targets[part])
+            logits = hidden[part] @ weight.T
+            loss, grad_logits = _loss_and_gradient(logits, targets[part], softcap, z_loss)
             total += loss
             torch.mm(grad_logits, weight, out=grad_hidden[part])
             if grad_weight.dtype == grad_logits.dtype:
@@ -44,33 +53,61 @@ class _SumOfLosses(torch.autograd.Function):
         return total
 
     @staticmethod
-    def backward(ctx: Any, *grad_outputs: Tensor) -> tuple[Tensor, Tensor, None, None]:
+    def backward(ctx: Any, *grad_outputs: Tensor) -> tuple[Tensor | None, ...]:
         (grad_output,) = grad_outputs
         # The scale stays float32: 1/1020 is off by 0.4 % in bfloat16.
         scaled = [(grad.float() * grad_output).to(grad.dtype) for grad in ctx.saved_tensors]
-        return scaled[0], scaled[1], None, None
+        return scaled[0], scaled[1], None, None, None, None
 
 
-def _loss_and_gradient(logits: Tensor, targets: Tensor) -> tuple[Tensor, Tensor]:
+def _loss_and_gradient(
+    logits: Tensor, targets: Tensor, softcap: float | None, z_loss: float
+) -> tuple[Tensor, Tensor]:
     """Return the chunk's summed loss and its gradient by the logits, softmax in float32."""
-    log_probabilities = F.log_softmax(logits, dim=-1, dtype=torch.float32)
+    capped, slope = _capped(logits, softcap)
+    log_probabilities = F.log_softmax(capped, dim=-1, dtype=torch.float32)
     valid = targets != IGNORE_INDEX
     index = targets.clamp_min(0).unsqueeze(1)
     picked = log_probabilities.gather(1, index).squeeze(1)
     loss = -(picked * valid).sum()
+    if z_loss:
+        # log softmax(x)_i = x_i - log Z, and the gradient of log Z is the softmax.
+        log_z = capped.gather(1, index).squeeze(1).float() - picked
+        loss += z_loss * (log_z.square() * valid).sum()
     gradient = log_probabilities.exp_()
+    if z_loss:
+        gradient *= 1 + 2 * z_loss * log_z.unsqueeze(1)
     gradient.scatter_add_(1, index, gradient.new_full(index.shape, -1.0))
     gradient *= valid.unsqueeze(1)
+    if slope is not None:
+        gradient *= slope
     return loss, gradient.to(logits.dtype)
 
 
-def sum_of_losses(hidden: Tensor, weight: Tensor, targets: Tensor) -> Tensor:
-    """Return the sum over valid targets of ``-log softmax(hidden W^T)[target]``, in nats.
+def _capped(logits: Tensor, softcap: float | None) -> tuple[Tensor, Tensor | None]:
+    """Return the logits after the cap, in float32 where there is one, and its slope."""
+    if softcap is None:
+        return logits, None
+    bent = torch.tanh(logits.float() / softcap)
+    return softcap * bent, 1 - bent.square()
+
+
+def sum_of_losses(
+    hidden: Tensor,
+    weight: Tensor,
+    targets: Tensor,
+    softcap: float | None = None,
+    z_loss: float = 0.0,
+) -> Tensor:
+    """Return the sum over valid targets of ``-log softmax(logits)[target]``, in nats.
 
     Args:
         hidden: (..., d_model), what the head reads.
-        weight: (vocabulary, d_model), the head.
+        weight: (vocabulary, d_model), the head; logits are ``hidden W^T``.
         targets: (...), token ids; `IGNORE_INDEX` marks positions that do not count.
+        softcap: logits become ``cap * tanh(logits / cap)`` (Gemma 2); None leaves them.
+        z_loss: the weight of the sum over valid targets of the squared log-partition, which is
+            added (Chowdhery et al. 2022).
 
     Returns:
         A float32 scalar. With gradients off nothing but the loss is computed.
@@ -81,10 +118,13 @@ def sum_of_losses(hidden: Tensor, weight: Tensor, targets: Tensor) -> Tensor:
         hidden, weight = hidden.to(dtype), weight.to(dtype)
     chunk = chunk_length(len(weight), hidden.device.type)
     if torch.is_grad_enabled() and (hidden.requires_grad or weight.requires_grad):
-        return cast(Tensor, _SumOfLosses.apply(hidden, weight, targets, chunk))  # type: ignore[no-untyped-call]
+        arguments = (hidden, weight, targets, chunk, softcap, z_loss)
+        return cast(Tensor, _SumOfLosses.apply(*arguments))  # type: ignore[no-untyped-call]
     total = torch.zeros((), dtype=torch.float32, device=hidden.device)
     for start in range(0, len(hidden), chunk):
-        logits = (hidden[start : start + chunk] @ weight.T).float()
+        logits = _capped(hidden[start : start + chunk] @ weight.T, softcap)[0].float()
         ids = targets[start : start + chunk]
         total += F.cross_entropy(logits, ids, ignore_index=IGNORE_INDEX, reduction="sum")
+        if z_loss:
+            total += z_loss * (logits.logsumexp(-1).square() * (ids != IGNORE_INDEX)).sum()
     return total

@@ -3,21 +3,27 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import cast
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
 from .attention import Attention, AttentionSizes
-from .block import Block, Placement
+from .backends import Scope, scope
+from .block import Block, ParallelBlock, Placement
+from .cache import Cache
 from .config import ModelConfig
+from .documents import Location, locate
 from .feedforward import FeedForward
 from .init import initialise
 from .linear import Linear
 from .loss import sum_of_losses
 from .norms import Norm
-from .positions import Position, PositionSizes
-from .registry import build
+from .positions import NoPosition, Position, PositionSizes
+from .registry import NoOptions, build
+
+NO_POSITION = NoPosition(NoOptions(), PositionSizes(1, 1, 1, 1))
 
 
 class Transformer(nn.Module):
@@ -28,35 +34,124 @@ class Transformer(nn.Module):
         self.config = config
         placement: Placement = build("placement", config.placement)
         self.embedding = nn.Embedding(config.vocab_size, config.d_model)
+        self.embedding_norm = self._build_norm() if config.embedding_norm else None
         self.position = self._build_position()
-        self.blocks = nn.ModuleList(self._build_block(placement) for _ in range(config.n_layers))
+        self.blocks = nn.ModuleList(
+            self._build_block(placement, reach == "local") for reach in config.layer_reaches
+        )
         self.final_norm = self._build_norm() if placement.final_norm else None
         self.head = Linear(config.d_model, config.vocab_size, role="head")
         self._tie()
+        self._check_patterns()
 
-    def forward(self, tokens: Tensor, positions: Tensor | None = None) -> Tensor:
+    def forward(
+        self,
+        tokens: Tensor,
+        positions: Tensor | None = None,
+        documents: Tensor | None = None,
+        cache: Cache | None = None,
+    ) -> Tensor:
         """Return the logits (batch, length, vocabulary) for ``tokens`` (batch, length).
 
-        ``positions`` (length,) are 0, 1, ... where not given.
+        The other arguments are those of `hidden`.
         """
-        logits: Tensor = self.head(self.hidden(tokens, positions))
-        return logits
+        return self.logits(self.hidden(tokens, positions, documents, cache))
 
-    def loss(self, tokens: Tensor, targets: Tensor) -> Tensor:
-        """Return the summed loss in nats over the valid ``targets`` (see `sum_of_losses`)."""
-        return sum_of_losses(self.hidden(tokens), self.head.weight, targets)
+    def logits(self, hidden: Tensor) -> Tensor:
+        """Return the logits (..., vocabulary) of what `hidden` returns."""
+        logits: Tensor = self.head(hidden)
+        cap = self.config.logit_softcap
+        return logits if cap is None else cap * torch.tanh(logits / cap)
 
-    def hidden(self, tokens: Tensor, positions: Tensor | None = None) -> Tensor:
-        """Return what the head reads: (batch, length, d_model)."""
-        if positions is None:
-            positions = torch.arange(tokens.shape[1], device=tokens.device)
-        x = self.position.embed(self.embedding(tokens), positions)
+    def loss(self, tokens: Tensor, targets: Tensor, z_loss: float = 0.0) -> Tensor:
+        """Return the summed loss in nats over the valid ``targets`` (see `sum_of_losses`).
+
+        Training adds ``z_loss`` times the summed squares of the log-partition; validation does not.
+        """
+        hidden, cap = self.hidden(tokens), self.config.logit_softcap
+        return sum_of_losses(hidden, self.head.weight, targets, cap, z_loss)
+
+    def hidden(
+        self,
+        tokens: Tensor,
+        positions: Tensor | None = None,
+        documents: Tensor | None = None,
+        cache: Cache | None = None,
+    ) -> Tensor:
+        """Return what the head reads: (batch, length, d_model).
+
+        Args:
+            tokens: (batch, length).
+            positions: (length,) or (batch, length); 0, 1, ... where not given.
+            documents: ids (batch, length); attention stays within one, and positions that are not
+                given start again in each.
+            cache: what was read before these tokens; they are added to it.
+        """
+        location = self._locate(tokens, positions, documents, cache)
+        x = self.embedding(tokens)
+        if self.config.scale_embeddings:
+            x = x * self.config.d_model**0.5
+        if self.embedding_norm is not None:
+            x = self.embedding_norm(x)
+        x = self.position.embed(x, location.positions)
         if self.config.dropout:
             x = F.dropout(x, self.config.dropout, self.training)
-        phases = self.position.phases(positions)
-        for block in self.blocks:
-            x = block(x, self.position, phases, positions)
-        return x if self.final_norm is None else self.final_norm(x)
+        kept = [None] * len(self.blocks) if cache is None else cache.layers
+        for block, seen, layer in zip(self.blocks, self._scopes(location), kept, strict=True):
+            x = block(x, seen, layer)
+        return x if self.final_norm is None else cast(Tensor, self.final_norm(x))
+
+    def _locate(
+        self,
+        tokens: Tensor,
+        positions: Tensor | None,
+        documents: Tensor | None,
+        cache: Cache | None,
+    ) -> Location:
+        end = self.config.end_of_text if self.config.document_mask else None
+        if self.config.document_mask and end is None:
+            raise ValueError(
+                "model.document_mask=true needs the token that ends a document; type "
+                "model.end_of_text=..."
+            )
+        return locate(tokens, positions, documents, cache, end)
+
+    def _scopes(self, location: Location) -> list[Scope]:
+        """Return what the attention of each layer sees; layers alike share it."""
+        phases = self.position.phases(location.positions)
+        known: dict[tuple[bool, int | None], Scope] = {}
+        scopes = []
+        for block, name in zip(self.blocks, self.config.layer_positions, strict=True):
+            attention = cast(Attention, block.attention)
+            here = name == self.config.position.name
+            key = (here, attention.window)
+            if key not in known:
+                known[key] = scope(
+                    self.position if here else NO_POSITION,
+                    phases if here else None,
+                    location,
+                    self.config.width_of_head,
+                    attention.window,
+                    attention.softcap,
+                )
+            scopes.append(known[key])
+        return scopes
+
+    def _check_patterns(self) -> None:
+        """Refuse patterns that the chosen components cannot follow."""
+        c = self.config
+        if c.position_pattern is not None and type(self.position).embed is not Position.embed:
+            raise ValueError(
+                f"model.position_pattern needs a position that acts in each layer, and "
+                f"position={c.position.name} is added to the embeddings once; type "
+                "model.position_pattern=null, or position=rope."
+            )
+        windows = {cast(Attention, block.attention).window for block in self.blocks}
+        if c.attention_pattern is not None and windows == {None}:
+            raise ValueError(
+                f"model.attention_pattern=[{','.join(c.attention_pattern)}] has no layer with a "
+                "window; type model.attention.window=... and `local` for some layers."
+            )
 
     def _tie(self) -> None:
         if self.config.tie_embeddings:
@@ -69,9 +164,11 @@ class Transformer(nn.Module):
         self._tie()
         return self
 
-    def _build_block(self, placement: Placement) -> Block:
-        attention, ffn = self._build_attention(), self._build_ffn()
-        return Block(placement, self._build_norm, attention, ffn, self.config.dropout)
+    def _build_block(self, placement: Placement, local: bool) -> Block:
+        c = self.config
+        attention, ffn = self._build_attention(local), self._build_ffn()
+        kind = ParallelBlock if placement.parallel else Block
+        return kind(placement, self._build_norm, attention, ffn, c.dropout, c.n_layers)
 
     def _build_norm(self) -> Norm:
         norm: Norm = build("norm", self.config.norm, self.config.d_model)
@@ -79,13 +176,15 @@ class Transformer(nn.Module):
 
     def _build_position(self) -> Position:
         c = self.config
-        sizes = PositionSizes(c.d_model, c.n_heads, c.head_width, c.context_length)
+        sizes = PositionSizes(c.d_model, c.n_heads, c.width_of_head, c.context_length)
         position: Position = build("position", c.position, sizes)
         return position
 
-    def _build_attention(self) -> Attention:
+    def _build_attention(self, local: bool) -> Attention:
         c = self.config
-        sizes = AttentionSizes(c.d_model, c.n_heads, c.head_width, c.bias)
+        sizes = AttentionSizes(
+            c.d_model, c.n_heads, c.width_of_head, c.context_length, c.bias, local
+        )
         built: Attention = build("attention", c.attention, sizes)
         return built
 

@@ -67,7 +67,7 @@ def _start(config: RunConfig) -> Start:
     )
     inputs, targets = (part[:SEQUENCES, :TOKENS] for part in batches.batch(0))
     model = build_model(config.model, config.seed)
-    loss = model.loss(inputs, targets) / targets.numel()
+    loss = model.loss(inputs, targets, config.model.z_loss) / targets.numel()
     loss.backward()  # type: ignore[no-untyped-call]
     tensors = {n: p.grad for n, p in model.named_parameters() if p.grad is not None}
     return Start(loss.item(), expected_loss(config.model, model), _norms(tensors), tensors)

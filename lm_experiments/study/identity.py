@@ -39,7 +39,28 @@ NOT_IDENTITY = {
 # their hash.
 NEUTRAL: dict[str, dict[str, Any]] = {
     "": {"control": None},
-    "model": {"dropout": 0.0},
+    "model": {
+        "dropout": 0.0,
+        "head_width": None,
+        "scale_embeddings": False,
+        "embedding_norm": False,
+        "logit_softcap": None,
+        "z_loss": 0.0,
+        "document_mask": False,
+        "end_of_text": None,
+        "position_pattern": None,
+        "attention_pattern": None,
+    },
+    "model.attention": {
+        "kv_heads": None,
+        "qk_norm": "none",
+        "qk_norm_width": "head",
+        "qk_norm_eps": 1e-5,
+        "window": None,
+        "softcap": None,
+        "scale": None,
+        "bias": None,
+    },
     "model.position": {
         "fraction": 1.0,
         "scaling": "none",

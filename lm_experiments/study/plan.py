@@ -76,10 +76,13 @@ def plain(config: DictConfig) -> dict[str, Any]:
 def checked(values: Mapping[str, Any]) -> RunConfig:
     """Check everything that can be checked without the corpus: cheap, so that all runs are first.
 
-    The vocabulary is not known yet; the model's size in it is that of the tokenizer asked for.
+    The vocabulary is not known yet; the model's size in it, and the token that ends a document,
+    are those of the tokenizer asked for.
     """
     vocabulary = values["tokenizer"].get("vocab_size") or 2
     model = {**values["model"], "vocab_size": vocabulary}
+    if model.get("document_mask"):
+        model["end_of_text"] = vocabulary - 1
     known = {key: value for key, value in values.items() if key not in NOT_OF_A_RUN}
     if isinstance(known["code_paths"], str):
         known["code_paths"] = [known["code_paths"]]
@@ -99,7 +102,10 @@ def planned(config: RunConfig) -> PlannedRun:
     """
     data = corpus_of(config)
     windows(len(data.train.tokens), config.model.context_length)
-    model = dataclasses.replace(config.model, vocab_size=data.tokenizer.vocab_size)
+    end = data.tokenizer.end_of_text_id if config.model.document_mask else None
+    model = dataclasses.replace(
+        config.model, vocab_size=data.tokenizer.vocab_size, end_of_text=end
+    )
     config = dataclasses.replace(config, model=model)
     identity = config_hash(config, data.data_hash, find_device(config).precision)
     directory = _place(config, identity, data.data_hash)

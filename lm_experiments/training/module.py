@@ -68,7 +68,7 @@ class LanguageModel(LightningModule):
         total = torch.zeros((), device=inputs.device)
         for start in range(0, len(inputs), self.micro_batch_size):
             part = slice(start, start + self.micro_batch_size)
-            loss = self.model.loss(inputs[part], targets[part]) / tokens
+            loss = self.model.loss(inputs[part], targets[part], self.config.model.z_loss) / tokens
             self.manual_backward(loss)
             total += loss.detach()
         return total

@@ -9,12 +9,20 @@ import torch
 from small_models import assert_causal, tiny_model
 from torch import Tensor
 
-from lm_experiments.model.attention import Attention, AttentionSizes, CausalAttention
+from lm_experiments.model.attention import (
+    Attention,
+    AttentionOptions,
+    AttentionSizes,
+    CausalAttention,
+)
+from lm_experiments.model.backends import Scope, scope
+from lm_experiments.model.documents import locate
 from lm_experiments.model.positions import NoPosition, Position, PositionSizes
 from lm_experiments.model.registry import NoOptions, component, names
 
 LENGTH, WIDTH, HEADS, HEAD = 6, 8, 2, 4
 SIZES = PositionSizes(d_model=WIDTH, n_heads=HEADS, head_width=HEAD, context_length=LENGTH)
+ATTENTION_SIZES = AttentionSizes(WIDTH, HEADS, HEAD, LENGTH)
 NO_POSITION = NoPosition(NoOptions(), SIZES)
 
 
@@ -34,7 +42,11 @@ class ZeroBias(Position):
 
 
 def attention() -> CausalAttention:
-    return CausalAttention(NoOptions(), AttentionSizes(WIDTH, HEADS, HEAD))
+    return CausalAttention(AttentionOptions(), ATTENTION_SIZES)
+
+
+def scope_of(position: Position, length: int = LENGTH) -> Scope:
+    return scope(position, None, locate(torch.zeros(1, length, dtype=torch.long)), HEAD)
 
 
 def written_out(layer: CausalAttention, x: Tensor, position: Position) -> Tensor:
@@ -58,21 +70,21 @@ def written_out(layer: CausalAttention, x: Tensor, position: Position) -> Tensor
 @pytest.mark.parametrize("kind", [NoPosition, Distance])
 def test_it_is_the_softmax_over_this_and_earlier_positions(kind: type[Position]) -> None:
     layer, x, position = attention(), torch.randn(LENGTH, WIDTH), kind(NoOptions(), SIZES)
-    out = layer(x[None], position, None, torch.arange(LENGTH))
+    out = layer(x[None], scope_of(position))
     torch.testing.assert_close(out[0], written_out(layer, x, position))
 
 
 @torch.no_grad()
 def test_a_bias_of_zero_changes_nothing() -> None:
-    layer, x, positions = attention(), torch.randn(3, LENGTH, WIDTH), torch.arange(LENGTH)
-    plain = layer(x, NO_POSITION, None, positions)
-    biased = layer(x, ZeroBias(NoOptions(), SIZES), None, positions)
+    layer, x = attention(), torch.randn(3, LENGTH, WIDTH)
+    plain = layer(x, scope_of(NO_POSITION))
+    biased = layer(x, scope_of(ZeroBias(NoOptions(), SIZES)))
     torch.testing.assert_close(biased, plain)
 
 
 def test_with_a_bias_the_future_has_a_gradient_of_exactly_zero() -> None:
     layer, x = attention(), torch.randn(2, LENGTH, WIDTH, requires_grad=True)
-    out = layer(x, Distance(NoOptions(), SIZES), None, torch.arange(LENGTH))
+    out = layer(x, scope_of(Distance(NoOptions(), SIZES)))
     (gradient,) = torch.autograd.grad(out[:, 2].sum(), x)
     assert torch.count_nonzero(gradient[:, 3:]) == 0
     assert torch.count_nonzero(gradient[:, :3]) == 2 * 3 * WIDTH
@@ -81,7 +93,7 @@ def test_with_a_bias_the_future_has_a_gradient_of_exactly_zero() -> None:
 @torch.no_grad()
 def test_the_first_position_sees_only_its_own_value() -> None:
     layer, x = attention(), torch.randn(2, LENGTH, WIDTH)
-    out = layer(x, NO_POSITION, None, torch.arange(LENGTH))
+    out = layer(x, scope_of(NO_POSITION))
     torch.testing.assert_close(out[:, 0], layer.out(layer.value(x[:, 0])))
 
 
@@ -97,5 +109,5 @@ def test_scores_and_mixing_cost_two_square_products() -> None:
 @pytest.mark.parametrize("name", names("attention"))
 def test_every_attention_says_what_it_costs(name: str) -> None:
     known = component("attention", name)
-    layer: Attention = known.build(known.options(), AttentionSizes(WIDTH, HEADS, HEAD))
+    layer: Attention = known.build(known.options(), ATTENTION_SIZES)
     assert layer.flops(16) > 0

@@ -9,7 +9,9 @@ import torch
 from small_models import tiny_config, tiny_model
 from torch import Tensor, nn
 
+from lm_experiments.model.backends import scope
 from lm_experiments.model.block import PLACEMENTS, Placement, Residual
+from lm_experiments.model.documents import locate
 from lm_experiments.model.norms import Norm
 from lm_experiments.model.transformer import sketch_model
 
@@ -58,13 +60,14 @@ def test_pre_has_one_final_norm_and_post_has_none() -> None:
 @pytest.mark.parametrize("placement", ["pre", "post"])
 def test_a_block_is_its_formula(placement: str) -> None:
     model = tiny_model(placement=placement, position="none", norm="layernorm")
-    block, x, positions = model.blocks[0], torch.randn(2, 16, 32), torch.arange(16)
+    block, x = model.blocks[0], torch.randn(2, 16, 32)
+    seen = scope(model.position, None, locate(torch.zeros(2, 16, dtype=torch.long)), 16)
 
     def norm(x: Tensor) -> Tensor:
         return nn.functional.layer_norm(x, (32,), eps=1e-5)
 
     def attention(x: Tensor) -> Tensor:
-        out: Tensor = block.attention(x, model.position, None, positions)  # type: ignore[operator]
+        out: Tensor = block.attention(x, seen)  # type: ignore[operator]
         return out
 
     def ffn(x: Tensor) -> Tensor:
@@ -77,7 +80,7 @@ def test_a_block_is_its_formula(placement: str) -> None:
     else:
         middle = norm(x + attention(x))
         expected = norm(middle + ffn(middle))
-    torch.testing.assert_close(block(x, model.position, None, positions), expected)
+    torch.testing.assert_close(block(x, seen), expected)
 
 
 @torch.no_grad()

@@ -33,4 +33,4 @@ def test_impossible_sizes(changes: dict[str, Any], message: str) -> None:
 
 
 def test_the_width_of_a_head() -> None:
-    assert ModelConfig(d_model=512, n_heads=16).head_width == 32
+    assert ModelConfig(d_model=512, n_heads=16).width_of_head == 32
