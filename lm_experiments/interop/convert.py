@@ -12,6 +12,7 @@ from torch import Tensor, nn
 from transformers import AutoConfig, AutoModelForCausalLM
 
 from lm_experiments.model import ModelConfig, Transformer, sketch_model
+from lm_experiments.model.positions.rope import turning_columns
 
 from . import configs
 from .errors import InteropError
@@ -187,7 +188,7 @@ def _halved(config: ModelConfig, state: Mapping[str, Tensor]) -> Mapping[str, Te
     if config.position.name != "rope" or option(config, "position.pairing") == "half":
         return state
     width = config.width_of_head
-    turned = round(width * option(config, "position.fraction"))
+    turned = turning_columns(option(config, "position.fraction"), width)
     modules = ("query", "key", "query_norm", "key_norm")
     return {
         name: halves_from_pairs(tensor, width, turned)

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import dataclasses
+import math
 from collections.abc import Callable, Mapping
 from typing import Any, Union
 
 from lm_experiments.model import AXES, ModelConfig
+from lm_experiments.model.init import multipliers
 
 from .activations import GATED, UNGATED
 from .errors import InteropError
@@ -58,7 +60,7 @@ COMMON: Mapping[str, Allowed] = {
     "attention.softcap": NO,
     "attention.scale": NO,
     "attention.bias": ANY,
-    "init": ANY,
+    "init": lambda c: (c.init.name,) if _has_no_multipliers(c) else ("no multipliers",),
 }
 _LAYERNORM: Mapping[str, Allowed] = {
     "norm": ("layernorm", "layernorm_plain"),
@@ -187,11 +189,18 @@ def _misfits(ours: ModelConfig, family: Mapping[str, Allowed]) -> list[str]:
     misfits = []
     for path, value in found.items():
         axis, _, option = path.partition(".")
-        if path in FREE or axis == "init" or (option and axis in wrong):
+        if path in FREE or path.startswith("init.") or (option and axis in wrong):
             continue
         if not _allows(allowed.get(path), value, ours):
             misfits.append(_misfit(path, value, allowed.get(path), ours))
     return misfits
+
+
+def _has_no_multipliers(ours: ModelConfig) -> bool:
+    """Return whether scores and logits are as in any other scheme, as in muP at its base width."""
+    asked = multipliers(ours)
+    usual = ours.width_of_head**-0.5
+    return asked.logits == 1 and math.isclose(asked.attention_scale or usual, usual, rel_tol=1e-9)
 
 
 def _allows(allowed: Allowed | None, value: Any, ours: ModelConfig) -> bool:

@@ -7,6 +7,8 @@ from collections.abc import Mapping
 from typing import Any
 
 from lm_experiments.model import Choice, ModelConfig, choose
+from lm_experiments.model.positions.rope import turning_columns
+from lm_experiments.model.positions.scaling import SCALINGS
 
 from .errors import InteropError
 from .options import option
@@ -61,16 +63,24 @@ def write_rope(ours: ModelConfig, *, partial: bool) -> dict[str, Any]:
     NTK-aware scaling by a fixed factor is another theta, and written as that.
     """
     theta, scaling = option(ours, "position.theta"), option(ours, "position.scaling")
-    own = {"partial_rotary_factor": option(ours, "position.fraction")} if partial else {}
+    turned = turning_columns(option(ours, "position.fraction"), ours.width_of_head)
+    own = {"partial_rotary_factor": _fraction(turned, ours.width_of_head)} if partial else {}
     if scaling == "ntk":
-        turned = ours.width_of_head * option(ours, "position.fraction")
         theta *= option(ours, "position.factor") ** (turned / (turned - 2))
         scaling = "none"
     kind = next(kind for kind, (name, _) in _SCALINGS.items() if name == scaling)
+    defaults = SCALINGS[scaling].reads
     given = {
-        theirs: option(ours, f"position.{name}") for theirs, name in _SCALINGS[kind][1].items()
+        theirs: option(ours, f"position.{name}") or defaults[name]
+        for theirs, name in _SCALINGS[kind][1].items()
     }
     return {"rope_type": kind, "rope_theta": float(theta), **own, **given}
+
+
+def _fraction(turned: int, width: int) -> float:
+    """Return a fraction of the head width that theirs, which rounds down, finds to be ``turned``."""
+    fraction = turned / width
+    return fraction if int(width * fraction) == turned else math.nextafter(fraction, 1)
 
 
 def _check_default(key: str, parameters: Mapping[str, Any]) -> None:

@@ -19,7 +19,7 @@ Shape = tuple[int, ...]
 WEIGHTS = "model.safetensors"
 INDEX = "model.safetensors.index.json"
 # Fixed tables that older versions of transformers saved beside the parameters.
-TABLES = re.compile(r"(attn|attention)\.(masked_)?bias$|rotary_emb\.inv_freq$")
+TABLES = re.compile(r"\.(attn|attention)\.(masked_)?bias$|rotary_emb\.inv_freq$")
 # The head of GPT-NeoX in files, and in models loaded from them.
 HEADS = ("lm_head", "embed_out")
 LISTED = 10
