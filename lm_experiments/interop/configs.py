@@ -159,7 +159,8 @@ def write_gemma2(ours: ModelConfig) -> Fields:
         "query_pre_attn_scalar": ours.width_of_head if scale is None else _scalar(scale),
         "attn_logit_softcapping": option(ours, "attention.softcap"),
         "final_logit_softcapping": ours.logit_softcap,
-        "sliding_window": window(ours),
+        # Theirs asks for one even where no layer has it.
+        "sliding_window": window(ours) or ours.context_length,
         "layer_types": _layer_types(ours),
     }
 
@@ -268,7 +269,8 @@ def _layer_types(ours: ModelConfig) -> list[str]:
 
 
 def _scale(theirs: Any) -> float | None:
-    return theirs.query_pre_attn_scalar**-0.5
+    scale: float = theirs.query_pre_attn_scalar**-0.5
+    return None if theirs.query_pre_attn_scalar == theirs.head_dim else scale
 
 
 def _scalar(scale: float) -> int:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 import math
 from collections.abc import Callable, Mapping
-from typing import Any, Union
+from typing import Any
 
 from lm_experiments.model import AXES, ModelConfig
 from lm_experiments.model.init import multipliers
@@ -15,7 +15,7 @@ from .errors import InteropError
 from .options import kv_heads, option, options_of, window
 
 # The values that a choice may have, or how they follow from others. ANY allows all.
-Allowed = Union[tuple[Any, ...], Callable[[ModelConfig], tuple[Any, ...]]]
+Allowed = tuple[Any, ...] | Callable[[ModelConfig], tuple[Any, ...]]
 ANY: tuple[Any, ...] = ("*",)
 NO: tuple[Any, ...] = (None,)
 

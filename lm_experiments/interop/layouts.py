@@ -23,11 +23,15 @@ class Layout:
 
 
 def _pack_by_head(parts: Sequence[Tensor], heads: int) -> Tensor:
-    return torch.stack([part.unflatten(0, (heads, -1)) for part in parts], dim=1).flatten(0, 2)
+    return torch.stack([_split(part, heads) for part in parts], dim=1).flatten(0, 2)
 
 
 def _unpack_by_head(whole: Tensor, heads: int) -> Sequence[Tensor]:
-    return [part.flatten(0, 1) for part in whole.unflatten(0, (heads, 3, -1)).unbind(1)]
+    return [part.flatten(0, 1) for part in _split(whole, heads).chunk(3, dim=1)]
+
+
+def _split(rows: Tensor, heads: int) -> Tensor:
+    return rows.reshape(heads, -1, *rows.shape[1:])
 
 
 LAYOUTS = {
@@ -56,4 +60,5 @@ def halves_from_pairs(rows: Tensor, head_width: int, turned: int) -> Tensor:
     """
     order = torch.arange(head_width)
     order[:turned] = torch.arange(turned).view(-1, 2).t().flatten()
-    return rows.unflatten(0, (-1, head_width))[:, order.to(rows.device)].flatten(0, 1)
+    heads = _split(rows, len(rows) // head_width)
+    return heads[:, order.to(rows.device)].flatten(0, 1)

@@ -121,9 +121,7 @@ MODULES = {
         ),
     ),
     "llama": Modules("model", "layers", _LLAMA_OUTER, (*_LLAMA_LAYERS, *_IN_NORMS)),
-    "olmo2": Modules(
-        "model", "layers", _LLAMA_OUTER, (*_LLAMA_LAYERS, *_QK_NORMS, *_OUTPUT_NORMS)
-    ),
+    "olmo2": Modules("model", "layers", _LLAMA_OUTER, (*_LLAMA_LAYERS, *_QK_NORMS, *_OUTPUT_NORMS)),
     "qwen3": Modules("model", "layers", _LLAMA_OUTER, (*_LLAMA_LAYERS, *_QK_NORMS, *_IN_NORMS)),
     "gemma2": Modules("model", "layers", _LLAMA_OUTER, (*_LLAMA_LAYERS, *_SANDWICH_NORMS)),
     "bloom": Modules(

@@ -35,7 +35,7 @@ def attention_bias(ours: ModelConfig) -> bool:
 
 
 def kv_heads(ours: ModelConfig) -> int | None:
-    """Return how many heads of keys and values are built; None where attention has no such thing."""
+    """Return how many heads of keys and values there are; None where that means nothing."""
     return getattr(sketch_model(ours).blocks[0].attention, "kv_heads", None)
 
 

@@ -78,7 +78,7 @@ def write_rope(ours: ModelConfig, *, partial: bool) -> dict[str, Any]:
 
 
 def _fraction(turned: int, width: int) -> float:
-    """Return a fraction of the head width that theirs, which rounds down, finds to be ``turned``."""
+    """Return the fraction of which theirs, which rounds down, makes ``turned`` columns."""
     fraction = turned / width
     return fraction if int(width * fraction) == turned else math.nextafter(fraction, 1)
 

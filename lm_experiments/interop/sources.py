@@ -90,7 +90,8 @@ class LoadedModel(Source):
 
     def read_stored(self, name: str) -> Tensor:
         """Return the model's own tensor."""
-        return self._state[name]
+        tensor: Tensor = self._state[name]
+        return tensor
 
 
 class Folder(Source):
