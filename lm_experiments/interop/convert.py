@@ -166,6 +166,8 @@ def _read(kind: str, config: ModelConfig, source: Source) -> dict[str, Tensor]:
     }
     source.select(FAMILIES[kind].modules.prefix, tied=config.tie_embeddings)
     check_tensors(source.name, expected, source.shapes)
+    if config.tie_embeddings and isinstance(source, Folder):
+        source.check_tied(_embedding_of(kind))
     state: dict[str, Tensor] = {}
     # The largest first: two copies of one tensor are then never on top of all others.
     for rule in sorted(found, key=lambda rule: -_elements(expected[rule.theirs])):

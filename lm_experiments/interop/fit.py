@@ -150,16 +150,15 @@ def fitting_family(ours: ModelConfig) -> str:
     """Return the family that expresses a model of ours.
 
     Raises:
-        InteropError: where none does, naming the choices that the nearest one does not have.
+        InteropError: where none does, naming the choices that the nearest ones do not have.
     """
     misfits = {name: _misfits(ours, allowed) for name, allowed in FAMILIES.items()}
-    nearest = min(misfits, key=lambda name: len(misfits[name]))
-    if not misfits[nearest]:
-        return nearest
-    raise InteropError(
-        f"No class of transformers that is known here can express {'; nor '.join(misfits[nearest])}"
-        f" (compared with {nearest}, the nearest of {', '.join(FAMILIES)})."
-    )
+    fewest = min(map(len, misfits.values()))
+    nearest = {name: wrong for name, wrong in misfits.items() if len(wrong) == fewest}
+    if not fewest:
+        return next(iter(nearest))
+    told = "; ".join(f"{name} lacks {', '.join(wrong)}" for name, wrong in nearest.items())
+    raise InteropError(f"No class of transformers known here can express this model: {told}.")
 
 
 def choices(ours: ModelConfig) -> dict[str, Any]:

@@ -12,7 +12,7 @@ from torch import Tensor, nn
 from transformers import AutoConfig, AutoModelForCausalLM
 from transformers.utils import logging
 
-from lm_experiments.model import Choice, ModelConfig, Transformer, build_model
+from lm_experiments.model import ModelConfig, Transformer, build_model, choose
 
 from .convert import FAMILIES, from_hf, load_hf, to_hf
 from .options import options_of
@@ -38,7 +38,7 @@ _PLAIN: Mapping[str, Any] = {
 _GROUPED: Mapping[str, Any] = {**_PLAIN, "num_key_value_heads": 2}
 _LONGER = {"factor": 4.0, "original_max_position_embeddings": 8, "rope_theta": 500.0}
 _LLAMA3 = {**_LONGER, "rope_type": "llama3", "low_freq_factor": 1.0, "high_freq_factor": 4.0}
-_YARN = {**_LONGER, "rope_type": "yarn"}
+_YARN = {**_LONGER, "rope_type": "yarn", "beta_fast": 16.0, "beta_slow": 2.0}
 _LINEAR = {"rope_type": "linear", "factor": 2.0, "rope_theta": 1e4}
 
 VARIANTS: Mapping[str, Mapping[str, Mapping[str, Any]]] = {
@@ -117,6 +117,7 @@ VARIANTS: Mapping[str, Mapping[str, Mapping[str, Any]]] = {
             "attn_logit_softcapping": None,
             "final_logit_softcapping": None,
             "layer_types": ["full_attention"] * 4,
+            "sliding_window": CONTEXT,
         },
     },
     "bloom": {"tied": _SIZES, "untied": {**_SIZES, "tie_word_embeddings": False}},
@@ -143,8 +144,7 @@ def our_model(config: ModelConfig) -> Transformer:
     """Return a model of ours, every parameter of which is random; RoPE's pairs side by side."""
     if config.position.name == "rope":
         options = {**options_of("position", config.position), "pairing": "interleaved"}
-        component = type(config.position.options)(**options)
-        config = dataclasses.replace(config, position=Choice("rope", component))
+        config = dataclasses.replace(config, position=choose("position", "rope", options))
     return _shaken(build_model(config, seed=0))
 
 

@@ -9,6 +9,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+import torch
 from safetensors import SafetensorError, safe_open
 from torch import Tensor, nn
 from transformers import AutoConfig
@@ -125,6 +126,20 @@ class Folder(Source):
         with _opened(self._file_of[name]) as opened:
             tensor: Tensor = opened.get_tensor(name)
             return tensor
+
+    def check_tied(self, embedding: str) -> None:
+        """Refuse a stored head that is not the embedding, where the configuration ties them.
+
+        Raises:
+            InteropError: naming both.
+        """
+        stored = [name for name in self.stored() if name.partition(".")[0] in HEADS]
+        for head in stored:
+            if not torch.equal(self.read_stored(head), self.read(embedding)):
+                raise InteropError(
+                    f"{self.name} has tie_word_embeddings=true, and {head} that differs from "
+                    f"{embedding}; set tie_word_embeddings to false in its config.json."
+                )
 
     @staticmethod
     def _find_files(path: Path) -> list[Path]:
