@@ -9,15 +9,11 @@ from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 
 import torch
-import yaml
 
-from lm_experiments.data import Tokenizer, prepare
+from lm_experiments.data import Tokenizer
 from lm_experiments.evaluation import Sampling, stream
-from lm_experiments.model.registry import UnknownComponentError
 from lm_experiments.study.choices import load_installed, take_code_paths
-from lm_experiments.study.plan import read_result
-from lm_experiments.training.checkpoints import load_model
-from lm_experiments.training.config import RunConfig, load_config
+from lm_experiments.study.trained import open_run
 from lm_experiments.training.typed import ConfigError
 
 DESCRIPTION = """\
@@ -96,9 +92,8 @@ def _write_samples(options: argparse.Namespace) -> None:
     sampling = Sampling(options.temperature, options.top_k, options.top_p)
     if options.samples < 1:
         raise ConfigError(f"--samples {options.samples} must be 1 or more.")
-    config = _read_config(options.run)
-    model = load_model(options.run, config)
-    tokenizer = _tokenizer(options.run, config)
+    run = open_run(options.run)
+    model, tokenizer = run.model(), run.data.tokenizer
     prompt = _encoded(options.prompt, tokenizer)
     for seed in range(options.seed, options.seed + options.samples):
         if options.samples > 1:
@@ -110,34 +105,6 @@ def _write_samples(options: argparse.Namespace) -> None:
         for part in _text_parts(ids, tokenizer):
             print(part, end="", flush=True)
         print()
-
-
-def _read_config(run_dir: Path) -> RunConfig:
-    runs = sorted(path.parent for path in run_dir.glob("*/config.yaml"))
-    if runs and not (run_dir / "config.yaml").exists():
-        raise ConfigError(f"{run_dir} is a sweep; name one of its runs, for example {runs[0]}.")
-    try:
-        return load_config(run_dir)
-    except UnknownComponentError as error:
-        values = yaml.safe_load((run_dir / "config.yaml").read_text(encoding="utf-8"))
-        files = values.get("code_paths") or ["my_block.py"]
-        raise ConfigError(
-            f"{error} Where it is a component of your own, name its file again, since no code is "
-            f"run from a run directory: code_paths=[{','.join(map(str, files))}]"
-        ) from None
-
-
-def _tokenizer(run_dir: Path, config: RunConfig) -> Tokenizer:
-    """Return the run's tokenizer, which comes with its corpus; another corpus's is refused."""
-    data = prepare(config.data.corpus, config.tokenizer, Path(config.cache_dir).expanduser())
-    trained_on = (read_result(run_dir) or {}).get("data_hash", data.data_hash)
-    same_size = data.tokenizer.vocab_size == config.model.vocab_size
-    if trained_on != data.data_hash or not same_size:
-        raise ConfigError(
-            f"The corpus, data.name={config.data.name} data.path={config.data.path}, has changed "
-            f"since {run_dir} was trained, and with it the tokenizer; put the old text back."
-        )
-    return data.tokenizer
 
 
 def _encoded(prompt: str, tokenizer: Tokenizer) -> list[int]:

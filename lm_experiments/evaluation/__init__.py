@@ -1,5 +1,31 @@
-"""What a trained model does beyond its training run; `generation.py` continues text with it."""
+"""What a trained model does beyond its training run.
 
-from .generation import GenerationError, Sampling, next_token_probabilities, sample, stream
+`generation.py` continues text with it, `loss.py` takes its loss over any text and context length;
+`subject.py` is what both kinds of models, trained here or elsewhere, are evaluated as.
+"""
 
-__all__ = ["GenerationError", "Sampling", "next_token_probabilities", "sample", "stream"]
+from .generation import (
+    GenerationError,
+    Sampling,
+    next_token_probabilities,
+    sample,
+    sample_batch,
+    stream,
+)
+from .loss import EncodedText, Score, encode, score
+from .subject import EvaluationError, Subject
+
+__all__ = [
+    "EncodedText",
+    "EvaluationError",
+    "GenerationError",
+    "Sampling",
+    "Score",
+    "Subject",
+    "encode",
+    "next_token_probabilities",
+    "sample",
+    "sample_batch",
+    "score",
+    "stream",
+]

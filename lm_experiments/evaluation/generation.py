@@ -1,7 +1,8 @@
-"""Continue a sequence of tokens: greedily, or by sampling with temperature, top-k and top-p."""
+"""Continue sequences of tokens: greedily, or by sampling with temperature, top-k and top-p."""
 
 from __future__ import annotations
 
+import itertools
 import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
@@ -10,6 +11,7 @@ import torch
 from torch import Tensor
 
 from lm_experiments.model import Transformer
+from lm_experiments.model.cache import Cache
 
 
 class GenerationError(ValueError):
@@ -66,10 +68,12 @@ def stream(
     sampling: Sampling,
     generator: torch.Generator,
     stop_id: int | None = None,
+    cached: bool = True,
 ) -> Iterator[int]:
     """Yield at most ``n_tokens`` ids that continue the prompt, each as soon as it is drawn.
 
-    Each id takes a forward pass over the last ``context_length`` tokens, with positions from 0.
+    Each id takes a forward pass over one token while the sequence fits the context. After that
+    it takes one over the last ``context_length`` tokens, whose positions then start from 0.
 
     Args:
         model: in evaluation mode, on any device.
@@ -78,30 +82,114 @@ def stream(
         sampling: how an id is drawn.
         generator: on the CPU; the same state gives the same ids.
         stop_id: the id that ends the sequence; it is not yielded.
+        cached: False reads the whole sequence again for each id, which gives the same ids.
 
     Raises:
         GenerationError: for a prompt or a number outside these bounds (at once, not when the
             first id is asked for), and where the model's logits are not finite.
     """
     _check(prompt_ids, n_tokens, model.config.vocab_size)
-    return _continue(model, list(prompt_ids), n_tokens, sampling, generator, stop_id)
+    draws = _draws(model, [list(prompt_ids)], n_tokens, sampling, [generator], cached)
+    return itertools.takewhile(lambda drawn: drawn != stop_id, (drawn for [drawn] in draws))
 
 
-def _continue(
+def sample_batch(
     model: Transformer,
-    ids: list[int],
+    prompts: Sequence[Sequence[int]],
     n_tokens: int,
     sampling: Sampling,
-    generator: torch.Generator,
-    stop_id: int | None,
-) -> Iterator[int]:
+    generators: Sequence[torch.Generator],
+    stop_id: int | None = None,
+) -> list[list[int]]:
+    """Return for each prompt at most ``n_tokens`` ids that continue it, all read together.
+
+    Prompts may differ in length; none sees another, nor what fills up the shorter ones. Up to
+    rounding each continues as it would alone with its generator. See `stream` for the rest.
+    """
+    for prompt_ids in prompts:
+        _check(prompt_ids, n_tokens, model.config.vocab_size)
+    if not prompts or len(prompts) != len(generators):
+        raise GenerationError(
+            f"{len(prompts)} prompts with {len(generators)} generators cannot be continued; give "
+            "at least one prompt, and a generator for each."
+        )
+    continued: list[list[int]] = [[] for _ in prompts]
+    going = set(range(len(prompts)))
+    rows = [list(prompt_ids) for prompt_ids in prompts]
+    for drawn in _draws(model, rows, n_tokens, sampling, generators, cached=True):
+        going -= {row for row in going if drawn[row] == stop_id}
+        for row in going:
+            continued[row].append(drawn[row])
+        if not going:
+            break
+    return continued
+
+
+def _draws(
+    model: Transformer,
+    rows: list[list[int]],
+    n_tokens: int,
+    sampling: Sampling,
+    generators: Sequence[torch.Generator],
+    cached: bool,
+) -> Iterator[list[int]]:
+    """Yield the next id of each row, and append it."""
+    reader = _Reader(model, len(rows), cached)
     for _ in range(n_tokens):
-        probabilities = next_token_probabilities(_next_logits(model, ids), sampling)
-        drawn = int(torch.multinomial(probabilities, 1, generator=generator))
-        if drawn == stop_id:
-            return
-        ids.append(drawn)
+        drawn = []
+        for logits, generator in zip(reader.next_logits(rows), generators, strict=True):
+            probabilities = next_token_probabilities(logits, sampling)
+            drawn.append(int(torch.multinomial(probabilities, 1, generator=generator)))
+        for row, token in zip(rows, drawn, strict=True):
+            row.append(token)
         yield drawn
+
+
+class _Reader:
+    """Reads rows of ids that grow, and keeps what it can of what it has read."""
+
+    def __init__(self, model: Transformer, batch: int, cached: bool) -> None:
+        self.model = model
+        weight = model.embedding.weight
+        self.device = weight.device
+        self.cache = Cache(model.config, batch, weight.device, weight.dtype) if cached else None
+
+    @torch.inference_mode()
+    def next_logits(self, rows: Sequence[Sequence[int]]) -> Tensor:
+        """Return the logits (batch, vocabulary) of the token after each row, on the CPU."""
+        context = self.model.config.context_length
+        tokens, documents = self._aligned([row[-context:] for row in rows])
+        cache = self.cache
+        if max(map(len, rows)) > context:
+            # The window moves: each of its tokens stands, and sees, elsewhere than before.
+            cache = None
+        if cache is not None:
+            tokens, start = tokens[:, cache.length :], cache.length
+            documents = None if documents is None else documents[:, start:]
+        hidden = self.model.hidden(tokens, documents=documents, cache=cache)
+        # The head reads the last token alone: over the whole context it would cost the most.
+        logits = self.model.logits(hidden[:, -1]).cpu()
+        if not logits.isfinite().all():
+            raise GenerationError(
+                "The model gives logits that are not finite, as after training that diverged; "
+                "choose another run."
+            )
+        return logits
+
+    def _aligned(self, windows: Sequence[Sequence[int]]) -> tuple[Tensor, Tensor | None]:
+        """Return tokens (batch, length) that end together, filled up with 0 on the left.
+
+        The second is None where nothing is filled up, else which document each token is of: what
+        fills up is one that the others do not see, and their positions start after it.
+        """
+        length = max(map(len, windows))
+        gaps = [length - len(window) for window in windows]
+        filled = [[0] * gap + list(row) for gap, row in zip(gaps, windows, strict=True)]
+        tokens = torch.tensor(filled, device=self.device)
+        if not any(gaps):
+            return tokens, None
+        starts = torch.tensor(gaps, device=self.device)[:, None]
+        return tokens, (torch.arange(length, device=self.device) >= starts).long()
 
 
 def next_token_probabilities(logits: Tensor, sampling: Sampling) -> Tensor:
@@ -125,21 +213,6 @@ def next_token_probabilities(logits: Tensor, sampling: Sampling) -> Tensor:
         probabilities[before >= sampling.top_p] = 0
         probabilities /= probabilities.sum()
     return torch.zeros_like(logits).scatter_(0, order, probabilities)
-
-
-@torch.inference_mode()
-def _next_logits(model: Transformer, ids: list[int]) -> Tensor:
-    """Return the logits (vocabulary,) of the token after ``ids``, on the CPU."""
-    window = ids[-model.config.context_length :]
-    tokens = torch.tensor([window], device=model.embedding.weight.device)
-    # The head reads the last token alone: over the whole context it would cost the most.
-    logits: Tensor = model.head(model.hidden(tokens)[0, -1]).cpu()
-    if not logits.isfinite().all():
-        raise GenerationError(
-            "The model gives logits that are not finite, as after training that diverged; "
-            "choose another run."
-        )
-    return logits
 
 
 def _check(prompt_ids: Sequence[int], n_tokens: int, vocab_size: int) -> None:

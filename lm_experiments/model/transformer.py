@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import cast
+from typing import Any, cast
 
 import torch
 import torch.nn.functional as F
@@ -16,7 +16,7 @@ from .cache import Cache
 from .config import ModelConfig
 from .documents import Location, locate
 from .feedforward import FeedForward
-from .init import initialise
+from .init import initialise, multipliers
 from .linear import Linear
 from .loss import sum_of_losses
 from .norms import Norm
@@ -32,6 +32,7 @@ class Transformer(nn.Module):
     def __init__(self, config: ModelConfig) -> None:
         super().__init__()
         self.config = config
+        self.multipliers = multipliers(config)
         placement: Placement = build("placement", config.placement)
         self.embedding = nn.Embedding(config.vocab_size, config.d_model)
         self.embedding_norm = self._build_norm() if config.embedding_norm else None
@@ -99,7 +100,9 @@ class Transformer(nn.Module):
         kept = [None] * len(self.blocks) if cache is None else cache.layers
         for block, seen, layer in zip(self.blocks, self._scopes(location), kept, strict=True):
             x = block(x, seen, layer)
-        return x if self.final_norm is None else cast(Tensor, self.final_norm(x))
+        if self.final_norm is not None:
+            x = self.final_norm(x)
+        return x if self.multipliers.logits == 1 else x * self.multipliers.logits
 
     def _locate(
         self,
@@ -153,6 +156,14 @@ class Transformer(nn.Module):
                 "window; type model.attention.window=... and `local` for some layers."
             )
 
+    def compile(self, *args: Any, **kwargs: Any) -> None:
+        """Compile the blocks, so that the loss, which calls no ``forward``, runs compiled too.
+
+        Blocks alike share their compiled code; the names of parameters stay.
+        """
+        for block in self.blocks:
+            block.compile(*args, **kwargs)
+
     def _tie(self) -> None:
         if self.config.tie_embeddings:
             self.head.weight = self.embedding.weight
@@ -183,7 +194,13 @@ class Transformer(nn.Module):
     def _build_attention(self, local: bool) -> Attention:
         c = self.config
         sizes = AttentionSizes(
-            c.d_model, c.n_heads, c.width_of_head, c.context_length, c.bias, local
+            c.d_model,
+            c.n_heads,
+            c.width_of_head,
+            c.context_length,
+            c.bias,
+            local,
+            self.multipliers.attention_scale,
         )
         built: Attention = build("attention", c.attention, sizes)
         return built

@@ -12,6 +12,7 @@ from torch import Tensor
 
 from lm_experiments.data import TrainingBatches
 from lm_experiments.model import ModelConfig, Transformer, build_model
+from lm_experiments.model.init import multipliers
 from lm_experiments.training.config import RunConfig
 from lm_experiments.training.typed import ConfigError
 
@@ -77,11 +78,13 @@ def expected_loss(config: ModelConfig, model: Transformer) -> float | None:
     """Return the initial loss that a normalised stream and a random head give.
 
     Logits then have variance ``d_model * var(head)``, and the loss is ln V plus half of it.
-    Without norms, or with a head that is the embedding, this does not hold.
+    Without norms that fix the size of the stream, or with a head that is the embedding, this does
+    not hold.
     """
-    if config.norm.name == "none" or config.tie_embeddings:
+    if config.norm.name in ("none", "dyt") or config.tie_embeddings:
         return None
-    variance = config.d_model * model.head.weight.detach().var().item()
+    scale = multipliers(config).logits
+    variance = config.d_model * model.head.weight.detach().var().item() * scale**2
     return math.log(config.vocab_size) + variance / 2
 
 
@@ -133,7 +136,7 @@ def _gated(config: RunConfig) -> bool:
 
 
 def _embedding_std_is_1(config: RunConfig) -> bool:
-    return config.model.init.name == "cs336"
+    return config.model.init.name in ("cs336", "scaled", "mup")
 
 
 WARNINGS: Sequence[tuple[Callable[[RunConfig], bool], str]] = (

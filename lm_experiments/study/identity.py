@@ -61,6 +61,9 @@ NEUTRAL: dict[str, dict[str, Any]] = {
         "scale": None,
         "bias": None,
     },
+    "model.norm": {"offset": False, "gain": True, "shift": True},
+    "model.ffn": {"approximate": "none"},
+    "model.init": {"zero_outputs": False},
     "model.position": {
         "fraction": 1.0,
         "scaling": "none",

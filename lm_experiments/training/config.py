@@ -124,6 +124,7 @@ class RunConfig:
         if isinstance(self.compile, str):
             _one_of("compile", self.compile, ("auto",))
         self.schedule.factor(1, self.trainer.max_steps)
+        self.optimizer.check(self.model)
 
     @property
     def tokens(self) -> int:

@@ -77,7 +77,7 @@ class LanguageModel(LightningModule):
         factor = self.config.schedule.factor(step, self.config.trainer.max_steps)
         rate = self.config.optimizer.lr * factor if on else 0.0
         for group in optimizer.param_groups:
-            group["lr"] = rate
+            group["lr"] = rate * group.get("lr_scale", 1.0)
         return rate
 
     def _after_step(self, step: int, loss: Tensor, norm: Tensor, rate: float) -> None:

@@ -1,13 +1,16 @@
-"""Optimizers, and the one rule by which parameters are decayed."""
+"""Optimizers, and the rules by which parameters are decayed and get rates of their own."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
 import torch
-from torch import nn
+from torch import Tensor, nn
+
+from lm_experiments.model import ModelConfig
+from lm_experiments.model.init import multipliers
 
 # Where torch has a kernel that updates all parameters at once.
 FUSED_DEVICES = ("cpu", "cuda")
@@ -24,6 +27,8 @@ class Optimizer:
     """
 
     name: ClassVar[str]
+    # Whether the size of a step does not follow that of the gradient, as the rates of muP assume.
+    steps_of_set_size: ClassVar[bool] = False
 
     lr: float = 3e-3
     weight_decay: float = 0.1
@@ -35,6 +40,26 @@ class Optimizer:
         for key in ("weight_decay", "clip_norm"):
             if getattr(self, key) < 0:
                 raise ValueError(f"optimizer.{key}={getattr(self, key):g} must be 0 or more.")
+        for key in ("beta1", "beta2", "momentum"):
+            if not 0 <= getattr(self, key, 0) < 1:
+                value = getattr(self, key)
+                raise ValueError(f"optimizer.{key}={value:g} must be 0 or more, and below 1.")
+        for key in ("eps", "adamw_lr_ratio"):
+            if getattr(self, key, 1) <= 0:
+                raise ValueError(f"optimizer.{key}={getattr(self, key):g} must be positive.")
+
+    def check(self, model: ModelConfig) -> None:
+        """Refuse a model whose initialisation asks for rates that do not suit this optimizer.
+
+        Raises:
+            ValueError: naming both.
+        """
+        if multipliers(model).hidden_rate != 1 and not self.steps_of_set_size:
+            known = [name for name, cls in OPTIMIZERS.items() if cls.steps_of_set_size]
+            raise ValueError(
+                f"init={model.init.name} scales learning rates for optimizers like Adam, and "
+                f"optimizer={self.name} is none; type optimizer={known[0]}, or another init."
+            )
 
     def build(self, model: nn.Module) -> torch.optim.Optimizer:
         """Return the torch optimizer over the model's parameters."""
@@ -46,38 +71,226 @@ class AdamW(Optimizer):
     """Adam with decoupled weight decay (Loshchilov and Hutter 2019)."""
 
     name: ClassVar[str] = "adamw"
+    steps_of_set_size: ClassVar[bool] = True
     beta1: float = 0.9
     beta2: float = 0.95
     eps: float = 1e-8
 
-    def build(self, model: nn.Module) -> torch.optim.AdamW:
+    def build(self, model: nn.Module) -> torch.optim.Optimizer:
         """Return AdamW, with the kernel that updates all parameters at once where there is one."""
-        groups = parameter_groups(model, self.weight_decay)
-        device = groups[0]["params"][0].device.type
+        return self._over(parameter_groups(model, self.weight_decay))
+
+    def _over(self, groups: list[dict[str, Any]]) -> torch.optim.AdamW:
+        betas = (self.beta1, self.beta2)
         return torch.optim.AdamW(
-            groups,
-            lr=self.lr,
-            betas=(self.beta1, self.beta2),
-            eps=self.eps,
-            fused=device in FUSED_DEVICES,
+            groups, lr=self.lr, betas=betas, eps=self.eps, fused=_has_fused_kernels(groups)
         )
 
 
-OPTIMIZERS: dict[str, type[Optimizer]] = {cls.name: cls for cls in (AdamW,)}
+@dataclass(frozen=True)
+class Muon(AdamW):
+    """Orthogonalised momentum for the matrices inside blocks (Jordan 2024), AdamW for the rest.
+
+    Attributes:
+        momentum: of the matrices inside blocks; Nesterov's.
+        adjust_lr: ``match_rms_adamw`` makes steps as large as those of AdamW, 0.2 sqrt(max(out,
+            in)) times the rate, so that its rate and decay can be reused (Liu et al. 2025);
+            ``original`` takes sqrt(max(1, out/in)) times the rate.
+        adamw_lr_ratio: the rate of embeddings, head and vectors, as a fraction of ``lr``.
+        beta1: of AdamW, as are ``beta2`` and ``eps``.
+    """
+
+    name: ClassVar[str] = "muon"
+    steps_of_set_size: ClassVar[bool] = False
+    momentum: float = 0.95
+    adjust_lr: str = "match_rms_adamw"
+    adamw_lr_ratio: float = 1.0
+
+    ADJUSTMENTS: ClassVar = ("match_rms_adamw", "original")
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if self.adjust_lr not in self.ADJUSTMENTS:
+            raise ValueError(
+                f"optimizer.adjust_lr={self.adjust_lr} is not known; "
+                f"it can be {' or '.join(self.ADJUSTMENTS)}."
+            )
+
+    def build(self, model: nn.Module) -> torch.optim.Optimizer:
+        """Return both optimizers as one."""
+        matrices = hidden_matrices(model)
+        muon = torch.optim.Muon(
+            matrices,
+            lr=self.lr,
+            weight_decay=self.weight_decay,
+            momentum=self.momentum,
+            adjust_lr_fn=self.adjust_lr,
+        )
+        taken = set(map(id, matrices))
+        rest = parameter_groups(model, self.weight_decay, without=taken)
+        for group in rest:
+            group["lr_scale"] = self.adamw_lr_ratio
+            group["lr"] = self.lr * self.adamw_lr_ratio
+        return JointOptimizer([muon, self._over(rest)])
 
 
-def parameter_groups(model: nn.Module, weight_decay: float) -> list[dict[str, Any]]:
+@dataclass(frozen=True)
+class Lion(Optimizer):
+    """The sign of a momentum, with decoupled weight decay (Chen et al. 2023).
+
+    Every weight moves by the rate at each step, so the rate is 3 to 10 times smaller than that of
+    AdamW, and the decay larger by as much.
+    """
+
+    name: ClassVar[str] = "lion"
+    steps_of_set_size: ClassVar[bool] = True
+    lr: float = 6e-4
+    weight_decay: float = 0.5
+    beta1: float = 0.95
+    beta2: float = 0.98
+
+    def build(self, model: nn.Module) -> torch.optim.Optimizer:
+        """Return Lion."""
+        groups = parameter_groups(model, self.weight_decay)
+        return SignMomentum(groups, self.lr, (self.beta1, self.beta2))
+
+
+@dataclass(frozen=True)
+class SGD(Optimizer):
+    """Stochastic gradient descent with momentum; the decay is part of the gradient.
+
+    Attributes:
+        nesterov: whether the momentum is Nesterov's (Sutskever et al. 2013).
+    """
+
+    name: ClassVar[str] = "sgd"
+    lr: float = 0.3
+    weight_decay: float = 0.0
+    momentum: float = 0.9
+    nesterov: bool = False
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if self.nesterov and self.momentum == 0:
+            raise ValueError(
+                "optimizer.nesterov=true needs a momentum; type optimizer.momentum=0.9."
+            )
+
+    def build(self, model: nn.Module) -> torch.optim.Optimizer:
+        """Return SGD, with the kernel that updates all parameters at once where there is one."""
+        groups = parameter_groups(model, self.weight_decay)
+        return torch.optim.SGD(
+            groups,
+            lr=self.lr,
+            momentum=self.momentum,
+            nesterov=self.nesterov,
+            fused=_has_fused_kernels(groups),
+        )
+
+
+OPTIMIZERS: dict[str, type[Optimizer]] = {cls.name: cls for cls in (AdamW, Muon, Lion, SGD)}
+
+
+class JointOptimizer(torch.optim.Optimizer):
+    """Several optimizers over different parameters, which step together and are saved as one."""
+
+    def __init__(self, parts: Sequence[torch.optim.Optimizer]) -> None:
+        self.parts = parts
+        super().__init__([group for part in parts for group in part.param_groups], {})
+
+    def step(self, closure: Callable[[], Any] | None = None) -> Any:
+        """Make one step of each part; return what ``closure`` returned."""
+        result = None if closure is None else closure()
+        start = 0
+        for part in self.parts:
+            # Loading a checkpoint replaces groups and state; the parts only borrow them.
+            count = len(part.param_groups)
+            part.param_groups = self.param_groups[start : start + count]
+            part.state = self.state
+            part.step()
+            start += count
+        return result
+
+
+class SignMomentum(torch.optim.Optimizer):
+    """The update of Lion: ``w -= lr * (sign(b1 m + (1 - b1) g) + decay * w)``, then m by b2."""
+
+    def __init__(self, groups: list[dict[str, Any]], lr: float, betas: tuple[float, float]) -> None:
+        super().__init__(groups, {"lr": lr, "betas": betas, "weight_decay": 0.0})
+
+    @torch.no_grad()
+    def step(self, closure: Callable[[], Any] | None = None) -> Any:
+        """Make one step; return what ``closure`` returned."""
+        result = None
+        if closure is not None:
+            with torch.enable_grad():
+                result = closure()
+        for group in self.param_groups:
+            self._step_group(group)
+        return result
+
+    def _step_group(self, group: dict[str, Any]) -> None:
+        parameters = [p for p in group["params"] if p.grad is not None]
+        if not parameters:
+            return
+        gradients = [p.grad for p in parameters]
+        momenta = [self._momentum(p) for p in parameters]
+        beta1, beta2 = group["betas"]
+        steps = torch._foreach_lerp(momenta, gradients, 1 - beta1)
+        torch._foreach_sign_(steps)
+        torch._foreach_mul_(parameters, 1 - group["lr"] * group["weight_decay"])
+        torch._foreach_add_(parameters, steps, alpha=-group["lr"])
+        torch._foreach_lerp_(momenta, gradients, 1 - beta2)
+
+    def _momentum(self, parameter: Tensor) -> Tensor:
+        state = self.state[parameter]
+        if not state:
+            state["momentum"] = torch.zeros_like(parameter)
+        momentum: Tensor = state["momentum"]
+        return momentum
+
+
+def hidden_matrices(model: nn.Module) -> list[Tensor]:
+    """Return the weights of all linear layers but the head, whose size follows the vocabulary."""
+    layers = [m for m in model.modules() if isinstance(m, nn.Linear)]
+    return [layer.weight for layer in layers if getattr(layer, "role", None) != "head"]
+
+
+def parameter_groups(
+    model: nn.Module, weight_decay: float, without: Iterable[int] = ()
+) -> list[dict[str, Any]]:
     """Split the parameters: matrices are decayed; gains, biases and other vectors never.
 
     Each parameter is in exactly one group, a shared one once. The rule is the same in all arms.
+    A group's rate is its ``lr_scale`` times the scheduled one. That is 1, except where the
+    initialisation asks for another rate inside blocks; what a step decays is then as elsewhere.
+
+    Args:
+        model: a `Transformer`, or any module without rates of its own.
+        weight_decay: of the matrices.
+        without: the ids of parameters that are left out.
     """
-    matrices = [p for p in model.parameters() if p.dim() >= 2]
-    vectors = [p for p in model.parameters() if p.dim() < 2]
+    config = getattr(model, "config", None)
+    rate = multipliers(config).hidden_rate if isinstance(config, ModelConfig) else 1.0
+    parameters = [p for p in model.parameters() if id(p) not in set(without)]
+    matrices = [p for p in parameters if p.dim() >= 2]
+    hidden = set() if rate == 1 else set(map(id, hidden_matrices(model)))
     groups = [
-        {"params": matrices, "weight_decay": weight_decay},
-        {"params": vectors, "weight_decay": 0.0},
+        _group([p for p in matrices if id(p) not in hidden], weight_decay),
+        _group([p for p in matrices if id(p) in hidden], weight_decay / rate, rate),
+        _group([p for p in parameters if p.dim() < 2], 0.0),
     ]
     return [group for group in groups if group["params"]]
+
+
+def _group(
+    parameters: list[nn.Parameter], weight_decay: float, lr_scale: float = 1.0
+) -> dict[str, Any]:
+    return {"params": parameters, "weight_decay": weight_decay, "lr_scale": lr_scale}
+
+
+def _has_fused_kernels(groups: list[dict[str, Any]]) -> bool:
+    return groups[0]["params"][0].device.type in FUSED_DEVICES
 
 
 def clip_gradients(parameters: Iterable[nn.Parameter], clip_norm: float) -> torch.Tensor:

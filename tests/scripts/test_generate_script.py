@@ -17,7 +17,13 @@ import torch
 from lm_experiments.data import TokenizerConfig, prepare
 from lm_experiments.evaluation import Sampling, sample
 from lm_experiments.model import Choice, ModelConfig, build_model
-from lm_experiments.training.config import BatchConfig, RunConfig, TrainerConfig, save_config
+from lm_experiments.training.config import (
+    BatchConfig,
+    RunConfig,
+    TrainerConfig,
+    load_config,
+    save_config,
+)
 from lm_experiments.training.logger_config import LoggerConfig
 from lm_experiments.training.optimizers import AdamW
 from lm_experiments.training.schedules import Constant
@@ -102,7 +108,7 @@ def refused(script: ModuleType, capsys: pytest.CaptureFixture[str]) -> Callable[
 def test_writes_the_prompt_and_what_the_model_continues(
     script: ModuleType, run_dir: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    config = script.load_config(run_dir)
+    config = load_config(run_dir)
     tokenizer = prepare(config.data, config.tokenizer, Path(config.cache_dir)).tokenizer
     ids = sample(
         build_model(config.model, seed=2).eval(),
@@ -204,7 +210,7 @@ def test_another_text_than_the_one_trained_on_is_refused(
     with_result: bool,
 ) -> None:
     """With a result any change shows, without one a vocabulary of another size."""
-    config = script.load_config(run_dir)
+    config = load_config(run_dir)
     data_hash = prepare(config.data, config.tokenizer, Path(config.cache_dir)).data_hash
     changed = TEXT.replace("cat", "tac")
     if with_result:

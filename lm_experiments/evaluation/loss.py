@@ -1,0 +1,101 @@
+"""The loss of a model over a text, at any context length."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+import numpy as np
+import torch
+
+from lm_experiments.data import IGNORE_INDEX, EvaluationBatches, Tokenizer, TokenStore
+from lm_experiments.data.store import Tokens
+from lm_experiments.model import Transformer
+
+# Tokens of one forward pass; what is more does not fit the cache of a CPU.
+BATCH_TOKENS = {"cpu": 1 << 12}
+BATCH_TOKENS_ELSEWHERE = 1 << 16
+# Documents that are encoded at once.
+BATCH_DOCUMENTS = 1000
+
+
+@dataclass(frozen=True)
+class EncodedText:
+    """Documents as a model reads them: their tokens in order, each followed by one end of text.
+
+    Attributes:
+        tokens: shape (token count,), an unsigned type.
+        bytes: UTF-8 bytes of the text, without ends of text.
+        unknown: tokens that stand for what the vocabulary lacks.
+    """
+
+    tokens: Tokens
+    bytes: int
+    unknown: int = 0
+
+    @classmethod
+    def of(cls, store: TokenStore) -> EncodedText:
+        """Return what a store holds, still mapped from its file."""
+        return cls(store.tokens, store.bytes, store.unknown)
+
+
+@dataclass(frozen=True)
+class Score:
+    """The loss over a text: ``loss`` is its mean in nats over ``tokens`` targets."""
+
+    context_length: int
+    loss: float
+    tokens: int
+    bytes: int
+
+    @property
+    def perplexity(self) -> float:
+        """exp(loss), infinite where a float cannot hold it."""
+        try:
+            return math.exp(self.loss)
+        except OverflowError:
+            return math.inf
+
+    @property
+    def bits_per_byte(self) -> float:
+        """The loss of the whole text in bits, over the bytes it encodes."""
+        return self.loss * self.tokens / (math.log(2) * self.bytes)
+
+
+def encode(documents: Iterable[str], tokenizer: Tokenizer) -> EncodedText:
+    """Encode documents, held in memory."""
+    parts, size = [], 0
+    for document in documents:
+        parts.append(np.append(tokenizer.encode(document), tokenizer.end_of_text_id))
+        size += len(document.encode())
+    ids = np.concatenate(parts) if parts else np.empty(0)
+    unknown = 0 if tokenizer.unknown_id is None else int((ids == tokenizer.unknown_id).sum())
+    return EncodedText(ids.astype(np.uint32), size, unknown)
+
+
+@torch.inference_mode()
+def score(model: Transformer, text: EncodedText, context_length: int) -> Score:
+    """Return the mean loss over all tokens of a text but the first.
+
+    The text is cut into windows of ``context_length`` that do not overlap, so a longer context
+    shows each token more of what is before it. The result does not depend on the batches.
+
+    Args:
+        model: in evaluation mode, on any device. Its positions are extended where the context is
+            longer than the model's, see `Position.extend`.
+        text: at least two tokens.
+        context_length: at least 1.
+
+    Raises:
+        ValueError: for a text that is too short, and where positions cannot be extended.
+    """
+    model.position.extend(context_length)
+    device = model.embedding.weight.device
+    size = BATCH_TOKENS.get(device.type, BATCH_TOKENS_ELSEWHERE)
+    batches = EvaluationBatches(text.tokens, context_length, max(1, size // context_length))
+    total, count = 0.0, 0
+    for inputs, targets in batches:
+        total += model.loss(inputs.to(device), targets.to(device)).item()
+        count += int((targets != IGNORE_INDEX).sum())
+    return Score(context_length, total / count, count, text.bytes)

@@ -1,0 +1,70 @@
+"""A run directory opened for use: its configuration, its tokenizer and its model."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+
+import yaml
+
+from lm_experiments.data import PreparedData, prepare
+from lm_experiments.model import Transformer
+from lm_experiments.model.registry import UnknownComponentError
+from lm_experiments.training.checkpoints import load_model
+from lm_experiments.training.config import RunConfig, load_config
+from lm_experiments.training.typed import ConfigError
+
+from .plan import read_result
+
+
+@dataclass(frozen=True)
+class TrainedRun:
+    """A run with the corpus it was trained on, which brings its tokenizer."""
+
+    directory: Path
+    config: RunConfig
+    data: PreparedData
+
+    def model(self, device: str = "cpu") -> Transformer:
+        """Return the newest checkpoint's model, in evaluation mode; see `load_model`."""
+        return load_model(self.directory, self.config, device)
+
+
+def open_run(directory: Path) -> TrainedRun:
+    """Open a run directory, which is only read.
+
+    Where its prepared corpus is no longer in the run's cache, it is prepared again.
+
+    Raises:
+        ConfigError: where it is not a run directory, has components that are not known here, or
+            the corpus is not the one it was trained on.
+    """
+    config = _config_of(directory)
+    return TrainedRun(directory, config, _corpus_of(directory, config))
+
+
+def _config_of(directory: Path) -> RunConfig:
+    runs = sorted(path.parent for path in directory.glob("*/config.yaml"))
+    if runs and not (directory / "config.yaml").exists():
+        raise ConfigError(f"{directory} is a sweep; name one of its runs, for example {runs[0]}.")
+    try:
+        return load_config(directory)
+    except UnknownComponentError as error:
+        values = yaml.safe_load((directory / "config.yaml").read_text(encoding="utf-8"))
+        files = values.get("code_paths") or ["my_block.py"]
+        raise ConfigError(
+            f"{error} Where it is a component of your own, name its file again, since no code is "
+            f"run from a run directory: code_paths=[{','.join(map(str, files))}]"
+        ) from None
+
+
+def _corpus_of(directory: Path, config: RunConfig) -> PreparedData:
+    data = prepare(config.data.corpus, config.tokenizer, Path(config.cache_dir).expanduser())
+    trained_on = (read_result(directory) or {}).get("data_hash", data.data_hash)
+    same_size = data.tokenizer.vocab_size == config.model.vocab_size
+    if trained_on != data.data_hash or not same_size:
+        raise ConfigError(
+            f"The corpus, data.name={config.data.name} data.path={config.data.path}, has changed "
+            f"since {directory} was trained, and with it the tokenizer; put the old text back."
+        )
+    return data

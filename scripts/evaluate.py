@@ -1,0 +1,171 @@
+"""The loss of trained runs, elsewhere: python scripts/evaluate.py --help."""
+
+from __future__ import annotations
+
+import argparse
+import logging
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+
+import torch
+
+from lm_experiments.data import DataConfig, load_documents, split_documents
+from lm_experiments.evaluation import EncodedText, Score, Subject, encode
+from lm_experiments.study.choices import load_installed, take_code_paths
+from lm_experiments.study.trained import open_run
+from lm_experiments.training.typed import ConfigError
+
+DESCRIPTION = """\
+Print the loss of trained runs, each by its newest checkpoint: over the validation text of the run
+or over another text, at the context length of the run or at others. A longer context shows each
+token more of what is before it; positions that are trained (position=learned) cannot be longer.
+
+The run directories are only read. Losses are taken in float32, in windows that do not overlap."""
+EXAMPLES = """\
+examples:
+  python scripts/evaluate.py runs/grid/pre-relu-rope-s0-1a2b3c4d
+  python scripts/evaluate.py RUN RUN --contexts 64,128,256
+  python scripts/evaluate.py RUN --data text --path notes.txt
+  python scripts/evaluate.py RUN code_paths=[my_norm.py]
+
+Another text is read whole; of another corpus (--data kjv), the validation part. Losses in nats per
+token compare runs of one tokenizer; bits per byte compare any on the same text. Code is never run
+from a run directory: where a run has components of your own, name their file with code_paths."""
+COLUMNS = (
+    ("context", 8),
+    ("tokens", 12),
+    ("nats/token", 11),
+    ("perplexity", 12),
+    ("bits/byte", 10),
+)
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Run the command; the exit status is 0, or 2 where something cannot be evaluated."""
+    options = _parser().parse_intermixed_args(arguments)
+    logging.basicConfig(format="%(message)s")
+    logging.getLogger("lm_experiments").setLevel(logging.INFO)
+    try:
+        load_installed()
+        _evaluate(options)
+    except (ValueError, OSError) as error:
+        print(f"error: {error}", file=sys.stderr)
+        return 2
+    except KeyboardInterrupt:
+        print()
+        return 130
+    return 0
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(
+        usage="%(prog)s RUN [RUN ...] [options] [code_paths=[FILE,...]]",
+        description=DESCRIPTION,
+        epilog=EXAMPLES,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    parser.add_argument("words", metavar="RUN", nargs="+", help="run directories, runs/NAME/RUN")
+    parser.add_argument("--contexts", help="context lengths, such as 64,128 (default: the run's)")
+    parser.add_argument("--data", metavar="NAME", help="another corpus: text, kjv")
+    parser.add_argument("--path", help="where --data text lies: a file, a folder or a glob")
+    parser.add_argument("--device", default="auto", help="cpu, cuda, mps (default: a GPU, if any)")
+    return parser
+
+
+def _evaluate(options: argparse.Namespace) -> None:
+    runs = take_code_paths(options.words)
+    if not runs:
+        raise ConfigError("No run is named; type python scripts/evaluate.py and a run directory.")
+    contexts, data, device = _contexts(options.contexts), _data(options), _device(options.device)
+    subjects = [_subject(word) for word in runs]
+    for subject in subjects:
+        subject.check(contexts)
+    width = max(len("run"), *(len(subject.name) for subject in subjects))
+    print(f"Loss over {_described(data)}.")
+    print("  ".join([f"{'run':{width}}", *(f"{name:>{size}}" for name, size in COLUMNS)]))
+    for subject in subjects:
+        for found in subject.scores(_text(subject, data), contexts, device):
+            print("  ".join([f"{subject.name:{width}}", *_cells(found)]), flush=True)
+
+
+def _subject(word: str) -> Subject:
+    run = open_run(Path(word))
+    validation = EncodedText.of(run.data.val)
+    return Subject(run.directory.name, run.config.model, run.model, run.data.tokenizer, validation)
+
+
+def _contexts(text: str | None) -> list[int]:
+    """Return the lengths asked for, none where each run's own is meant."""
+    try:
+        lengths = [int(part) for part in (text or "").split(",") if text]
+    except ValueError:
+        lengths = [0]
+    if any(length < 1 for length in lengths):
+        raise ConfigError(
+            f"--contexts {text} is not a list of context lengths; type for example "
+            "--contexts 64,128,256."
+        )
+    return lengths
+
+
+def _data(options: argparse.Namespace) -> DataConfig | None:
+    if options.data is None:
+        if options.path is not None:
+            raise ConfigError(
+                f"--path {options.path} is read with --data text alone; type --data text too."
+            )
+        return None
+    if options.data == "text" and not options.path:
+        raise ConfigError("--data text needs --path and a file, a folder or a glob.")
+    return DataConfig(name=options.data, path=options.path)
+
+
+def _device(name: str) -> str:
+    if name == "auto":
+        return "cuda" if torch.cuda.is_available() else "cpu"
+    try:
+        torch.empty(0, device=name)
+    except (RuntimeError, AssertionError):
+        raise ConfigError(f"--device {name} cannot be used here; type --device cpu.") from None
+    return name
+
+
+def _described(data: DataConfig | None) -> str:
+    if data is None:
+        return "the validation text of each run"
+    return f"all of {data.path}" if data.path else f"the validation text of data={data.name}"
+
+
+def _text(subject: Subject, data: DataConfig | None) -> EncodedText:
+    if data is None:
+        if subject.validation is None:
+            raise ConfigError(f"{subject.name} has no text of its own; type --data text --path.")
+        return subject.validation
+    documents = load_documents(data).texts
+    # A file that is named is meant whole; of a corpus, the rest may have been trained on.
+    text = encode(
+        documents if data.path else split_documents(documents, data).val, subject.tokenizer
+    )
+    if text.unknown:
+        print(
+            f"warning: {text.unknown} of {len(text.tokens)} tokens are characters that the "
+            f"tokenizer of {subject.name} does not know; its bits per byte are too low.",
+            file=sys.stderr,
+        )
+    return text
+
+
+def _cells(found: Score) -> list[str]:
+    values = (
+        f"{found.context_length}",
+        f"{found.tokens:,}",
+        f"{found.loss:.4f}",
+        f"{found.perplexity:.2f}",
+        f"{found.bits_per_byte:.4f}",
+    )
+    return [f"{value:>{size}}" for value, (_, size) in zip(values, COLUMNS, strict=True)]
+
+
+if __name__ == "__main__":
+    sys.exit(main())

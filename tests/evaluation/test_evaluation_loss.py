@@ -1,0 +1,89 @@
+"""The loss over a text: against the softmax written out, and independent of how it is batched."""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+import pytest
+import torch
+import torch.nn.functional as F
+
+from lm_experiments.data import Tokenizer, TokenizerConfig, train_tokenizer
+from lm_experiments.evaluation import EncodedText, Score, encode, loss, score
+from lm_experiments.model import Choice, ModelConfig, Transformer, build_model
+
+CONFIG = ModelConfig(d_model=16, n_layers=1, n_heads=2, context_length=8, vocab_size=19, d_ff=48)
+TEXT = EncodedText(np.arange(45, dtype=np.uint16) * 7 % 19, bytes=100)
+
+
+def model_with(position: str) -> Transformer:
+    config = ModelConfig(**{**vars(CONFIG), "position": Choice(position)})
+    return build_model(config, seed=3).eval()
+
+
+@torch.no_grad()
+def written_out(model: Transformer, length: int) -> float:
+    """The mean over windows of ``length`` targets that do not overlap, each on its own."""
+    losses = []
+    for start in range(0, 44, length):
+        window = torch.from_numpy(TEXT.tokens[start : start + length + 1].astype(np.int64))
+        logits = model(window[None, :-1])[0]
+        losses += F.cross_entropy(logits, window[1:], reduction="none").tolist()
+    assert len(losses) == 44
+    return sum(losses) / 44
+
+
+@pytest.mark.parametrize("length", [1, 5, 8, 11, 44])
+def test_every_token_but_the_first_counts_once_at_every_length(length: int) -> None:
+    model = model_with("rope")
+    found = score(model, TEXT, length)
+    assert (found.context_length, found.tokens, found.bytes) == (length, 44, 100)
+    assert found.loss == pytest.approx(written_out(model, length), abs=1e-6)
+
+
+@pytest.mark.parametrize("position", ["rope", "alibi", "t5", "sinusoidal", "none"])
+def test_a_longer_context_is_that_of_a_model_built_for_it(position: str) -> None:
+    model = model_with(position)
+    longer = build_model(ModelConfig(**{**vars(model.config), "context_length": 24}), 0).eval()
+    longer.load_state_dict(model.state_dict())
+    assert score(model, TEXT, 24).loss == score(longer, TEXT, 24).loss
+    # What the model was trained for stays as it was.
+    assert score(model, TEXT, 8).loss == score(model_with(position), TEXT, 8).loss
+
+
+def test_learned_positions_are_not_longer_than_trained() -> None:
+    assert score(model_with("learned"), TEXT, 8).loss > 0
+    with pytest.raises(ValueError, match="for each of 8 positions and none for a context of 9"):
+        score(model_with("learned"), TEXT, 9)
+
+
+def test_the_batches_do_not_change_the_loss(monkeypatch: pytest.MonkeyPatch) -> None:
+    model = model_with("rope")
+    whole = score(model, TEXT, 4).loss
+    for size in (1, 8, 13):
+        monkeypatch.setitem(loss.BATCH_TOKENS, "cpu", size)
+        assert score(model, TEXT, 4).loss == pytest.approx(whole, abs=1e-6)
+
+
+def test_perplexity_and_bits_per_byte() -> None:
+    found = Score(8, loss=2.0, tokens=30, bytes=120)
+    assert found.perplexity == pytest.approx(7.38906)
+    assert found.bits_per_byte == pytest.approx(2.0 / math.log(2) / 4)
+    assert Score(8, loss=1000.0, tokens=1, bytes=1).perplexity == math.inf
+    assert math.isnan(Score(8, loss=math.nan, tokens=1, bytes=1).perplexity)
+
+
+def test_documents_are_encoded_with_an_end_of_text_after_each() -> None:
+    tokenizer: Tokenizer = train_tokenizer(["abc"], TokenizerConfig(name="chars"))
+    a, b, c = tokenizer.encode("abc").tolist()
+    unknown, end = tokenizer.unknown_id, tokenizer.end_of_text_id
+    found = encode(["ab", "", "cüa"], tokenizer)
+    assert found.tokens.tolist() == [a, b, end, end, c, unknown, a, end]
+    assert (found.bytes, found.unknown) == (6, 1)
+
+
+def test_no_text_cannot_be_evaluated() -> None:
+    tokenizer = train_tokenizer(["abc"], TokenizerConfig(name="bytes"))
+    with pytest.raises(ValueError, match="has 0 tokens but evaluation needs at least 2"):
+        score(model_with("rope"), encode([], tokenizer), 8)
