@@ -87,9 +87,12 @@ class Transformer(nn.Module):
             documents: ids (batch, length); attention stays within one, and positions that are not
                 given start again in each.
             cache: what was read before these tokens; they are added to it.
+
+        Raises:
+            ValueError: for more tokens than the position encoding, or the cache, reaches.
         """
         location = self._locate(tokens, positions, documents, cache)
-        x = self.embedding(tokens)
+        x: Tensor = self.embedding(tokens)
         if self.config.scale_embeddings:
             x = x * self.config.d_model**0.5
         if self.embedding_norm is not None:
@@ -100,8 +103,7 @@ class Transformer(nn.Module):
         kept = [None] * len(self.blocks) if cache is None else cache.layers
         for block, seen, layer in zip(self.blocks, self._scopes(location), kept, strict=True):
             x = block(x, seen, layer)
-        if self.final_norm is not None:
-            x = self.final_norm(x)
+        x = x if self.final_norm is None else self.final_norm(x)
         return x if self.multipliers.logits == 1 else x * self.multipliers.logits
 
     def _locate(
@@ -117,7 +119,14 @@ class Transformer(nn.Module):
                 "model.document_mask=true needs the token that ends a document; type "
                 "model.end_of_text=..."
             )
-        return locate(tokens, positions, documents, cache, end)
+        location = locate(tokens, positions, documents, cache, end)
+        longest = self.position.longest
+        if positions is None and longest is not None and location.keys > longest:
+            raise ValueError(
+                f"position={self.config.position.name} reaches {longest} positions and the "
+                f"sequence has {location.keys}; give it at most {longest} tokens."
+            )
+        return location
 
     def _scopes(self, location: Location) -> list[Scope]:
         """Return what the attention of each layer sees; layers alike share it."""

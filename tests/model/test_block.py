@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+from collections.abc import Callable
 
 import pytest
 import torch
@@ -13,7 +14,8 @@ from lm_experiments.model.backends import scope
 from lm_experiments.model.block import PLACEMENTS, Placement, Residual
 from lm_experiments.model.documents import locate
 from lm_experiments.model.norms import Norm
-from lm_experiments.model.transformer import sketch_model
+from lm_experiments.model.registry import names
+from lm_experiments.model.transformer import NO_POSITION, sketch_model
 
 
 class Scale(nn.Module):
@@ -45,7 +47,18 @@ def test_pre_and_post_fill_the_places_of_their_papers() -> None:
     assert PLACEMENTS["post"][1] == Placement(out_norm=True)
 
 
-@pytest.mark.parametrize(("placement", "norms"), [("pre", 5), ("post", 4)])
+@pytest.mark.parametrize(
+    ("placement", "norms"),
+    [
+        ("pre", 5),
+        ("post", 4),
+        ("peri", 9),
+        ("reordered", 5),
+        ("parallel", 3),
+        ("parallel_two", 5),
+        ("deepnorm", 4),
+    ],
+)
 def test_number_of_norms_in_two_layers(placement: str, norms: int) -> None:
     model = sketch_model(tiny_config(placement=placement))
     assert sum(isinstance(module, Norm) for module in model.modules()) == norms
@@ -56,8 +69,28 @@ def test_pre_has_one_final_norm_and_post_has_none() -> None:
     assert sketch_model(tiny_config(placement="post")).final_norm is None
 
 
+# One layer, two sublayers: the factor of the stream in DeepNorm is (2 * 2)^(1/4) of two layers.
+DEEP = 4**0.25
+
+
+def two_steps(step: Callable[..., Tensor]) -> Callable[..., Tensor]:
+    """Return the block that takes the step with attention, then with the feed-forward."""
+    return lambda x, attention, ffn, norm: step(step(x, attention, norm), ffn, norm)
+
+
+FORMULAS: dict[str, Callable[..., Tensor]] = {
+    "pre": two_steps(lambda x, f, norm: x + f(norm(x))),
+    "post": two_steps(lambda x, f, norm: norm(x + f(x))),
+    "peri": two_steps(lambda x, f, norm: x + norm(f(norm(x)))),
+    "reordered": two_steps(lambda x, f, norm: x + norm(f(x))),
+    "deepnorm": two_steps(lambda x, f, norm: norm(DEEP * x + f(x))),
+    "parallel": lambda x, attention, ffn, norm: x + attention(norm(x)) + ffn(norm(x)),
+    "parallel_two": lambda x, attention, ffn, norm: x + attention(norm(x)) + ffn(norm(x)),
+}
+
+
 @torch.no_grad()
-@pytest.mark.parametrize("placement", ["pre", "post"])
+@pytest.mark.parametrize("placement", names("placement"))
 def test_a_block_is_its_formula(placement: str) -> None:
     model = tiny_model(placement=placement, position="none", norm="layernorm")
     block, x = model.blocks[0], torch.randn(2, 16, 32)
@@ -70,17 +103,24 @@ def test_a_block_is_its_formula(placement: str) -> None:
         out: Tensor = block.attention(x, seen)  # type: ignore[operator]
         return out
 
-    def ffn(x: Tensor) -> Tensor:
-        out: Tensor = block.ffn(x)  # type: ignore[operator]
-        return out
-
-    if placement == "pre":
-        middle = x + attention(norm(x))
-        expected = middle + ffn(norm(middle))
-    else:
-        middle = norm(x + attention(x))
-        expected = norm(middle + ffn(middle))
+    expected = FORMULAS[placement](x, attention, block.ffn, norm)
     torch.testing.assert_close(block(x, seen), expected)
+
+
+@torch.no_grad()
+def test_one_norm_of_a_parallel_block_serves_both_and_two_serve_one_each() -> None:
+    x = torch.randn(2, 16, 32)
+    for placement, both in (("parallel", True), ("parallel_two", False)):
+        block = tiny_model(placement=placement, position="none").blocks[0]
+        seen = scope(NO_POSITION, None, locate(torch.zeros(2, 16, dtype=torch.long)), 16)
+        attention = block.attention(block.attention_residual.in_norm(x), seen)
+        before = block(x, seen) - x - attention
+        block.attention_residual.in_norm.weight.fill_(0)
+        # Attention then reads zeros and mixes them to zeros, as it has no biases.
+        after = block(x, seen) - x
+        assert torch.equal(after, torch.zeros_like(after)) == both
+        if not both:
+            torch.testing.assert_close(after, before, atol=1e-5, rtol=0)
 
 
 @torch.no_grad()

@@ -12,7 +12,7 @@ from small_models import EVERY_COMPONENT, tiny_arm, tiny_batch, tiny_config
 from torch.nn.attention import SDPBackend, sdpa_kernel
 from torch.utils.flop_counter import FlopCounterMode
 
-from lm_experiments.model import Choice, ModelConfig, count
+from lm_experiments.model import Choice, ModelConfig, build_model, choose, count
 
 CS336 = ModelConfig(
     d_model=512, n_layers=4, n_heads=16, context_length=256, vocab_size=10_000, d_ff=2016
@@ -134,6 +134,35 @@ def test_llama_2(config: ModelConfig, parameters: int) -> None:
     assert count(config).parameters == parameters
 
 
+def grouped(config: ModelConfig, kv_heads: int, **changes: Any) -> ModelConfig:
+    attention = choose("attention", "grouped", {"kv_heads": kv_heads})
+    return dataclasses.replace(config, attention=attention, **changes)
+
+
+@pytest.mark.parametrize(
+    ("config", "parameters"),
+    [
+        (grouped(llama2(80, 8192, 64, ffn_width=28_672), 8), 68_976_648_192),
+        (grouped(llama2(32, 4096, 32, ffn_width=14_336), 8, vocab_size=128_256), 8_030_261_248),
+    ],
+    ids=["llama-2-70b", "llama-3-8b"],
+)
+def test_grouped_llamas(config: ModelConfig, parameters: int) -> None:
+    assert count(config).parameters == parameters
+
+
+def test_grouped_heads_save_projections_and_no_scores() -> None:
+    whole, few = count(tiny_config(n_heads=4)), count(grouped(tiny_config(n_heads=4), 1))
+    saved = 2 * 2 * 32 * 24  # keys and values of 2 layers: 3 of 4 heads of width 8
+    assert whole.parameters - few.parameters == saved
+    assert whole.forward_flops - few.forward_flops == 2 * 16 * saved
+
+
+def test_a_window_is_counted_as_the_full_square() -> None:
+    local = count(with_component(tiny_config(), attention="sliding"))
+    assert local.forward_flops == count(tiny_config()).forward_flops
+
+
 def test_llama_2_7b_forward_at_4096() -> None:
     assert count(llama2(32, 4096, 32, ffn_width=11_008)).forward_flops == 62_921_270_886_400
 
@@ -179,3 +208,27 @@ def test_flops_are_those_torch_counts(axis: str, name: str) -> None:
     assert forward.get_total_flops() == ledger.forward_flops
     assert both.get_total_flops() == 3 * ledger.forward_flops
     assert ledger.training_flops_per_token == both.get_total_flops() // 16
+
+
+# What torch's counter sees beside the ledger's products, and what the ledger leaves out.
+SAME_PRODUCTS: list[dict[str, Any]] = [
+    {"attention": choose("attention", "causal", {"softcap": 5.0})},
+    {"attention": choose("attention", "causal", {"qk_norm": "rmsnorm", "qk_norm_width": "model"})},
+    {"attention": choose("attention", "causal", {"qk_norm": "l2"})},
+    {"attention": choose("attention", "grouped", {"window": 4})},
+    {"attention_pattern": ["local", "global"], "attention": Choice("sliding")},
+    {"document_mask": True, "end_of_text": 3},
+    {"position_pattern": ["rope", "none"]},
+    {"head_width": 24},
+    {"embedding_norm": True, "scale_embeddings": True, "logit_softcap": 5.0},
+]
+
+
+@pytest.mark.parametrize("changes", SAME_PRODUCTS, ids=str)
+def test_options_cost_what_torch_counts(changes: dict[str, Any]) -> None:
+    config = dataclasses.replace(tiny_config(), **changes)
+    model = build_model(config, 0)
+    with sdpa_kernel(SDPBackend.MATH), FlopCounterMode(display=False) as forward, torch.no_grad():
+        model(tiny_batch(1)[0])
+    assert forward.get_total_flops() == count(config).forward_flops
+    assert sum(p.numel() for p in model.parameters()) == count(config).parameters

@@ -27,6 +27,15 @@ def reference(hidden: Tensor, weight: Tensor, targets: Tensor) -> Tensor:
     return F.cross_entropy(logits, targets.flatten(), ignore_index=IGNORE_INDEX, reduction="sum")
 
 
+def bent(hidden: Tensor, weight: Tensor, targets: Tensor, cap: float | None, z: float) -> Tensor:
+    """Compute the loss with a cap and the z-loss from their formulas."""
+    logits = (hidden @ weight.T).float().flatten(0, -2)
+    logits = logits if cap is None else cap * torch.tanh(logits / cap)
+    valid = targets.flatten() != IGNORE_INDEX
+    loss = F.cross_entropy(logits, targets.flatten(), ignore_index=IGNORE_INDEX, reduction="sum")
+    return loss + z * (logits.exp().sum(-1).log()[valid] ** 2).sum()
+
+
 @pytest.fixture(params=[1, 2, 4, 7, 20, 21, 1000])
 def chunk(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> int:
     """Hold so many positions' logits at once; 21 positions do not always divide into them."""
@@ -53,6 +62,22 @@ def test_without_gradients_the_loss_is_the_same(chunk: int, ignored: float) -> N
     with torch.no_grad():
         found = sum_of_losses(hidden, weight, targets)
         torch.testing.assert_close(found, reference(hidden, weight, targets))
+
+
+@pytest.mark.parametrize("ignored", [0.0, 0.4])
+@pytest.mark.parametrize(("cap", "z"), [(2.0, 0.0), (None, 0.1), (2.0, 0.1)])
+def test_cap_and_z_loss_are_their_formulas(
+    chunk: int, ignored: float, cap: float | None, z: float
+) -> None:
+    hidden, weight, targets = problem(ignored)
+    expected = bent(hidden, weight, targets, cap, z)
+    wanted = torch.autograd.grad(expected / 5, (hidden, weight))
+    found = sum_of_losses(hidden, weight, targets, cap, z)
+    torch.testing.assert_close(found, expected)
+    torch.testing.assert_close(torch.autograd.grad(found / 5, (hidden, weight)), wanted)
+    with torch.no_grad():
+        torch.testing.assert_close(sum_of_losses(hidden, weight, targets, cap, z), expected)
+    assert abs(found.item() - reference(hidden, weight, targets).item()) > 1e-3
 
 
 def test_where_everything_is_ignored_loss_and_gradients_are_zero(chunk: int) -> None:

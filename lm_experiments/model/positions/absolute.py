@@ -38,6 +38,11 @@ class Sinusoidal(FixedTable):
         """Add the table's rows at ``positions``."""
         return x + self.table[positions].to(x.dtype)
 
+    @property
+    def longest(self) -> int:
+        """The number of positions in the table."""
+        return self.length
+
     def extend(self, length: int) -> None:
         """Compute the table's rows up to ``length``; those it has stay as they are."""
         if length > self.length:
@@ -60,6 +65,11 @@ class Learned(Position):
     def embed(self, x: Tensor, positions: Tensor) -> Tensor:
         """Add the vectors of ``positions``."""
         return x + self.weight[positions].to(x.dtype)
+
+    @property
+    def longest(self) -> int:
+        """The number of trained vectors."""
+        return len(self.weight)
 
     def extend(self, length: int) -> None:
         """Refuse a ``length`` beyond the trained vectors."""

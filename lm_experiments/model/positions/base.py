@@ -54,6 +54,11 @@ class Position(nn.Module):
         """
         return None
 
+    @property
+    def longest(self) -> int | None:
+        """The number of positions that are usable, None where all are."""
+        return None
+
     def extend(self, length: int) -> None:
         """Make positions up to ``length`` usable, where they are beyond the context length.
 

@@ -101,6 +101,11 @@ class RoPE(FixedTable):
         turned = self._turn(x[..., : self.columns].contiguous(), phases)
         return torch.cat((turned, x[..., self.columns :]), dim=-1)
 
+    @property
+    def longest(self) -> int:
+        """The number of positions in the table."""
+        return self.length
+
     def extend(self, length: int) -> None:
         """Compute the angles up to ``length``; those of earlier positions stay as they are."""
         if length > self.length:

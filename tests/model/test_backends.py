@@ -1,0 +1,124 @@
+"""The ways to compute attention agree, whatever is asked of them, in values and in gradients."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Callable
+
+import pytest
+import torch
+from torch import Tensor
+
+from lm_experiments.model import backends
+from lm_experiments.model.backends import Scope, attend, blocks, flex, scope, written_out
+from lm_experiments.model.documents import Location, locate
+from lm_experiments.model.positions import Position, PositionSizes
+from lm_experiments.model.registry import component
+
+BATCH, HEADS, KV_HEADS, LENGTH, WIDTH = 2, 4, 2, 12, 16
+SIZES = PositionSizes(d_model=HEADS * WIDTH, n_heads=HEADS, head_width=WIDTH, context_length=LENGTH)
+TOKENS = torch.zeros(BATCH, LENGTH, dtype=torch.long)
+DOCUMENTS = torch.tensor([[0] * 5 + [1] * 7, [0] * 12])
+
+Way = Callable[[Tensor, Tensor, Tensor, Scope, float | None, float | None], Tensor]
+
+
+def position(name: str) -> Position:
+    known = component("position", name)
+    built: Position = known.build(known.options(), SIZES)
+    if callable(reset := getattr(built, "reset_parameters", None)):
+        reset()
+    return built
+
+
+def dense(position: Position, location: Location, window: int | None) -> Scope:
+    """Return the scope with its mask written out, also where a faster way would do."""
+    mask = backends.visible(location, window)
+    bias = position.bias(location.query_positions, location.key_positions)
+    return Scope(position, None, False, mask if bias is None else bias.masked_fill(~mask, -1e30))
+
+
+def in_blocks(position: Position, location: Location, window: int | None) -> Scope:
+    bias = position.bias(location.query_positions, location.key_positions)
+    return Scope(position, None, False, bias=bias, blocks=blocks(location, window))
+
+
+def problem(kv_heads: int) -> tuple[Tensor, Tensor, Tensor]:
+    shapes = [(BATCH, heads, LENGTH, WIDTH) for heads in (HEADS, kv_heads, kv_heads)]
+    query, key, value = (torch.randn(shape, requires_grad=True) for shape in shapes)
+    return query, key, value
+
+
+def values_and_gradients(way: Way, parts: tuple[Tensor, ...], *rest: object) -> list[Tensor]:
+    out = way(*parts, *rest)  # type: ignore[arg-type]
+    weights = torch.linspace(-1, 1, out.numel()).view_as(out)
+    return [out, *torch.autograd.grad((out * weights).sum(), parts)]
+
+
+EVERY_PAIR = list(
+    itertools.product(
+        (HEADS, KV_HEADS, 1), (None, 3), (None, DOCUMENTS), ("none", "alibi", "t5"), (None, 1.0)
+    )
+)
+
+
+@pytest.mark.parametrize(("kv_heads", "window", "documents", "name", "softcap"), EVERY_PAIR)
+@pytest.mark.filterwarnings("ignore:flex_attention called without torch.compile")
+def test_all_ways_are_one_formula(
+    kv_heads: int, window: int | None, documents: Tensor | None, name: str, softcap: float | None
+) -> None:
+    parts, encoding = problem(kv_heads), position(name)
+    location = locate(TOKENS, documents=documents)
+    chosen = scope(encoding, None, location, WIDTH, window, softcap)
+    rest = (0.3, softcap)
+    written = dense(encoding, location, window)
+    expected = values_and_gradients(written_out, parts, written, *rest)
+    found = values_and_gradients(attend, parts, chosen, *rest)
+    torch.testing.assert_close(found, expected, atol=2e-5, rtol=1e-5)
+    if not (name == "t5" or (softcap is None and name == "none" and kv_heads == HEADS)):
+        return
+    by_blocks = in_blocks(encoding, location, window)
+    found = values_and_gradients(flex, parts, by_blocks, *rest)
+    torch.testing.assert_close(found, expected, atol=2e-5, rtol=1e-5)
+
+
+def test_the_fast_kernel_is_used_where_nothing_else_is_needed() -> None:
+    location = locate(TOKENS)
+    assert scope(position("rope"), None, location, WIDTH).causal
+    for changed in (
+        scope(position("alibi"), None, location, WIDTH),
+        scope(position("rope"), None, location, WIDTH, window=3),
+        scope(position("rope"), None, location, WIDTH, softcap=3.0),
+        scope(position("rope"), None, locate(TOKENS, documents=DOCUMENTS), WIDTH),
+    ):
+        assert not changed.causal and changed.mask is not None
+
+
+def test_the_fast_kernel_gives_the_bits_it_always_gave() -> None:
+    parts = problem(HEADS)
+    found = attend(*parts, scope(position("rope"), None, locate(TOKENS), WIDTH))
+    expected = torch.nn.functional.scaled_dot_product_attention(*parts, is_causal=True)
+    assert torch.equal(found, expected)
+
+
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float64])
+@pytest.mark.parametrize("softcap", [None, 2.0])
+def test_other_types_stay_what_they_are(dtype: torch.dtype, softcap: float | None) -> None:
+    parts = [part.to(dtype) for part in problem(KV_HEADS)]
+    chosen = scope(position("alibi"), None, locate(TOKENS), WIDTH, 5, softcap)
+    out = attend(*parts, chosen, None, softcap)
+    assert out.dtype == dtype
+    exact = attend(*(part.float() for part in parts), chosen, None, softcap)
+    torch.testing.assert_close(out.float(), exact, atol=0.03, rtol=0.03)
+
+
+def test_positions_of_each_sequence_bias_its_own_scores() -> None:
+    positions = torch.stack((torch.arange(LENGTH), torch.arange(LENGTH) * 3))
+    location = locate(TOKENS, positions=positions)
+    parts = problem(KV_HEADS)
+    together = attend(*parts, scope(position("alibi"), None, location, WIDTH))
+    for row in range(BATCH):
+        alone = locate(TOKENS[:1], positions=positions[row])
+        one = [part[row : row + 1] for part in parts]
+        expected = attend(*one, scope(position("alibi"), None, alone, WIDTH))
+        torch.testing.assert_close(together[row : row + 1], expected)
