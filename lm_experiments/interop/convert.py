@@ -76,14 +76,23 @@ def from_hf(source: str | Path | nn.Module) -> tuple[ModelConfig, dict[str, Tens
             not those of the configuration; they are listed.
     """
     opened: Source = LoadedModel(source) if isinstance(source, nn.Module) else Folder(Path(source))
-    kind = str(opened.config.model_type)
+    ours = config_from_hf(opened.config)
+    return ours, _read(opened.config.model_type, ours, opened)
+
+
+def config_from_hf(theirs: Any) -> ModelConfig:
+    """Return our configuration for one of theirs.
+
+    Raises:
+        InteropError: for a class or an option without a counterpart.
+    """
+    kind = theirs.model_type
     if kind not in FAMILIES:
         raise InteropError(
-            f"{opened.name} is a model of type {kind!r}, which cannot be loaded; the types that "
-            f"can are {', '.join(FAMILIES)}."
+            f"A model of type {kind!r} cannot be loaded; the types that can are "
+            f"{', '.join(FAMILIES)}."
         )
-    ours = ModelConfig(**FAMILIES[kind].read(opened.config))
-    return ours, _read(kind, ours, opened)
+    return ModelConfig(**FAMILIES[kind].read(theirs))
 
 
 def load_hf(source: str | Path | nn.Module) -> Transformer:
