@@ -11,7 +11,8 @@ from pathlib import Path
 import torch
 
 from lm_experiments.data import Tokenizer
-from lm_experiments.evaluation import Sampling, stream
+from lm_experiments.evaluation import Sampling, sample_batch, stream
+from lm_experiments.model import Transformer
 from lm_experiments.study.choices import load_installed, take_code_paths
 from lm_experiments.study.trained import open_run
 from lm_experiments.training.typed import ConfigError
@@ -19,6 +20,7 @@ from lm_experiments.training.typed import ConfigError
 DESCRIPTION = """\
 Write text with a trained run, from its newest checkpoint, on the CPU. The prompt is printed first
 and the text as it is drawn; it ends after --tokens tokens, or where the model ends the document.
+Several prompts are continued together, each as it would be alone, and printed at the end.
 
 The run directory is only read. Where the prepared corpus is no longer in the run's cache, it is
 prepared again, since the tokenizer belongs to it."""
@@ -27,10 +29,12 @@ examples:
   python scripts/generate.py runs/grid/pre-relu-rope-s0-1a2b3c4d --prompt "In the beginning"
   python scripts/generate.py RUN --prompt "And he said" --temperature 0
   python scripts/generate.py RUN --samples 3 --seed 10 --top-k 20
+  python scripts/generate.py RUN --prompt "And he said" --prompt "And she said"
   python scripts/generate.py RUN --prompt "In the" code_paths=[my_norm.py]
 
 Code is never run from a run directory: where a run has components of your own, name their file
 with code_paths, as for scripts/train.py."""
+PROMPT = "what the text starts with (default: nothing, as a new document); may be repeated"
 INCOMPLETE = "\ufffd"
 
 
@@ -64,13 +68,14 @@ def _parser() -> argparse.ArgumentParser:
     )
     parser.add_argument("run", metavar="RUN", type=Path, help="a run directory, runs/NAME/RUN")
     parser.add_argument("words", nargs="*", help=argparse.SUPPRESS)
+    parser.add_argument("--prompt", action="append", help=PROMPT)
+    parser.add_argument("--no-cache", action="store_true", help="read all again for each token")
     for flag, kind, default, meaning in _OPTIONS:
         parser.add_argument(flag, type=kind, default=default, help=meaning)
     return parser
 
 
 _OPTIONS = (
-    ("--prompt", str, "", "what the text starts with (default: nothing, as a new document)"),
     ("--tokens", int, 200, "the most tokens to write (default: 200)"),
     ("--temperature", float, 0.8, "below 1 safer, above 1 wilder, 0 the likeliest (default: 0.8)"),
     ("--top-k", int, None, "draw from the K likeliest tokens only (default: all)"),
@@ -94,17 +99,40 @@ def _write_samples(options: argparse.Namespace) -> None:
         raise ConfigError(f"--samples {options.samples} must be 1 or more.")
     run = open_run(options.run)
     model, tokenizer = run.model(), run.data.tokenizer
-    prompt = _encoded(options.prompt, tokenizer)
+    texts = options.prompt or [""]
+    prompts = [_encoded(text, tokenizer) for text in texts]
     for seed in range(options.seed, options.seed + options.samples):
-        if options.samples > 1:
-            print(f"--- seed {seed} ---")
-        generator = torch.Generator().manual_seed(seed)
-        end = tokenizer.end_of_text_id
-        ids = stream(model, prompt, options.tokens, sampling, generator, stop_id=end)
-        print(options.prompt, end="", flush=True)
-        for part in _text_parts(ids, tokenizer):
-            print(part, end="", flush=True)
-        print()
+        parts = _continued(model, tokenizer, prompts, sampling, seed, options)
+        for number, (text, continuation) in enumerate(zip(texts, parts, strict=True), start=1):
+            told = [f"prompt {number}"] * (len(texts) > 1) + [f"seed {seed}"] * (
+                options.samples > 1
+            )
+            if told:
+                print(f"--- {', '.join(told)} ---")
+            print(text, end="", flush=True)
+            for part in continuation:
+                print(part, end="", flush=True)
+            print()
+
+
+def _continued(
+    model: Transformer,
+    tokenizer: Tokenizer,
+    prompts: list[list[int]],
+    sampling: Sampling,
+    seed: int,
+    options: argparse.Namespace,
+) -> list[Iterator[str]]:
+    """Return each prompt's continuation in parts; those of one prompt come as they are drawn."""
+    generators = [torch.Generator().manual_seed(seed) for _ in prompts]
+    end, cached = tokenizer.end_of_text_id, not options.no_cache
+    rows: list[Iterable[int]]
+    if len(prompts) == 1:
+        [prompt], [generator] = prompts, generators
+        rows = [stream(model, prompt, options.tokens, sampling, generator, end, cached)]
+    else:
+        rows = [*sample_batch(model, prompts, options.tokens, sampling, generators, end, cached)]
+    return [_text_parts(ids, tokenizer) for ids in rows]
 
 
 def _encoded(prompt: str, tokenizer: Tokenizer) -> list[int]:

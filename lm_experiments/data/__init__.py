@@ -1,8 +1,10 @@
 """Text to tokens to batches.
 
-1. `load_documents` reads a corpus and `split_documents` divides it into training and validation.
-2. `train_tokenizer` learns a vocabulary from the training text alone.
-3. A `TokenStore` maps the tokens of one split from a file that says what they are.
+1. `load_documents` reads a corpus and `split_documents` divides it into training and validation;
+   what is larger than memory is streamed by `hub`.
+2. `train_tokenizer` learns a vocabulary from the training text alone, or reads one from files.
+3. A `TokenStore` maps the tokens of one split from a file that says what they are; ready token
+   files of others are mapped as they lie, by `ready`.
 4. `prepare` does all of this once, under a lock, and reuses it ever after.
 5. `TrainingBatches` gives the batch of any step, `EvaluationBatches` the whole set once.
 """
@@ -15,9 +17,10 @@ from lm_experiments.data.batches import (
     TrainingBatches,
     windows,
 )
-from lm_experiments.data.config import DataConfig, DataError, TokenizerConfig
+from lm_experiments.data.config import DataConfig, DataError, TokenizerConfig, check_pair
 from lm_experiments.data.corpora import Documents, content_hash, load_documents
 from lm_experiments.data.prepare import PreparedData, prepare
+from lm_experiments.data.pretrained import files_hash
 from lm_experiments.data.split import Split, split_documents
 from lm_experiments.data.store import TokenStore, write_store
 from lm_experiments.data.tokenizers import Tokenizer, load_tokenizer, train_tokenizer
@@ -34,7 +37,9 @@ __all__ = [
     "Tokenizer",
     "TokenizerConfig",
     "TrainingBatches",
+    "check_pair",
     "content_hash",
+    "files_hash",
     "load_documents",
     "load_tokenizer",
     "prepare",

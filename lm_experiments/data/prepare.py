@@ -2,33 +2,37 @@
 
 from __future__ import annotations
 
-import json
 import logging
 import os
 import shutil
-from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Any
 
 from filelock import FileLock, Timeout
 
-from lm_experiments.data.config import DataConfig, DataError, TokenizerConfig
-from lm_experiments.data.corpora import check_unchanged, content_hash, load_documents
-from lm_experiments.data.keys import hash_of
-from lm_experiments.data.split import split_documents
-from lm_experiments.data.store import VERSION, TokenStore, write_store
-from lm_experiments.data.tokenizers import (
-    Ids,
-    Tokenizer,
-    grouped,
-    load_tokenizer,
-    train_tokenizer,
+from lm_experiments.data.config import (
+    STREAMED,
+    DataConfig,
+    DataError,
+    TokenizerConfig,
+    check_pair,
 )
+from lm_experiments.data.corpora import content_hash
+from lm_experiments.data.filling import (
+    SPLIT_NAMES,
+    fill_from_memory,
+    fill_from_stream,
+    recorded_hash,
+)
+from lm_experiments.data.hub import source_key
+from lm_experiments.data.keys import hash_of
+from lm_experiments.data.pretrained import files_hash
+from lm_experiments.data.ready import open_ready
+from lm_experiments.data.store import VERSION, TokenStore
+from lm_experiments.data.tokenizers import Tokenizer, load_tokenizer, train_tokenizer
 
-SPLIT_NAMES = ("train", "val")
-BATCH_DOCUMENTS = 1000
-BATCH_CHARACTERS = 1 << 24
+# What a tokenizer's folder has been named by since before it could be read from files.
+NAMED_BY = ("name", "vocab_size", "sample_bytes", "sample_seed")
 
 logger = logging.getLogger(__name__)
 
@@ -37,7 +41,8 @@ logger = logging.getLogger(__name__)
 class PreparedData:
     """Both token stores with the tokenizer that encoded them.
 
-    `data_hash` is the corpus's content hash, and `directory` the cached folder.
+    `data_hash` is the corpus's content hash, and `directory` the cached folder; of ready tokens it
+    is the folder they lie in.
     """
 
     train: TokenStore
@@ -53,19 +58,37 @@ def prepare(data: DataConfig, tokenizer: TokenizerConfig, cache_dir: Path) -> Pr
     Processes that ask at once build it once. A damaged folder is built again, with a warning.
     Raises `DataError` where text, split or vocabulary cannot be had.
     """
-    data_hash = content_hash(data)
-    directory = cache_dir / _folder_name(data, tokenizer, data_hash)
+    check_pair(data, tokenizer)
+    if data.name == "tokens":
+        return _ready(data, tokenizer, cache_dir)
+    key = source_key(data, cache_dir) if data.name in STREAMED else content_hash(data)
+    directory = cache_dir / _folder_name(data, tokenizer, key)
+    # What is streamed is hashed while it passes; the hash of other text is its key.
+    data_hash = None if data.name in STREAMED else key
     prepared = _reuse(directory, data_hash)
     if prepared is None:
         cache_dir.mkdir(parents=True, exist_ok=True)
         with _held(FileLock(cache_dir / f"{directory.name}.lock")):
-            prepared = _reuse(directory, data_hash) or _build(data, tokenizer, directory, data_hash)
+            prepared = _reuse(directory, data_hash)
+            if prepared is None:
+                _build(data, tokenizer, directory, key)
+                prepared = _open(directory, data_hash)
     _warn_of_unknown(prepared)
     return prepared
 
 
-def _folder_name(data: DataConfig, tokenizer: TokenizerConfig, data_hash: str) -> str:
-    key = hash_of({"data": data_hash, "tokenizer": asdict(tokenizer), "store": VERSION})
+def _ready(data: DataConfig, config: TokenizerConfig, cache_dir: Path) -> PreparedData:
+    tokenizer = train_tokenizer((), config)
+    ready = open_ready(data, tokenizer, cache_dir)
+    return PreparedData(ready.train, ready.val, tokenizer, ready.data_hash, ready.train.path.parent)
+
+
+def _folder_name(data: DataConfig, tokenizer: TokenizerConfig, key: str) -> str:
+    options = {key: value for key, value in asdict(tokenizer).items() if key in NAMED_BY}
+    of_files = files_hash(tokenizer)
+    if of_files is not None:
+        options["files"] = of_files
+    key = hash_of({"data": key, "tokenizer": options, "store": VERSION})
     return f"{data.name}-{tokenizer.name}-{key[:12]}"
 
 
@@ -79,7 +102,7 @@ def _held(lock: FileLock) -> FileLock:
     return lock
 
 
-def _reuse(directory: Path, data_hash: str) -> PreparedData | None:
+def _reuse(directory: Path, data_hash: str | None) -> PreparedData | None:
     if not directory.exists():
         return None
     try:
@@ -89,17 +112,16 @@ def _reuse(directory: Path, data_hash: str) -> PreparedData | None:
         return None
 
 
-def _open(directory: Path, data_hash: str) -> PreparedData:
+def _open(directory: Path, data_hash: str | None) -> PreparedData:
     tokenizer = load_tokenizer(directory / "tokenizer.json")
     train, val = (
         TokenStore.open(directory / f"{name}.bin", tokenizer.fingerprint) for name in SPLIT_NAMES
     )
+    data_hash = data_hash or recorded_hash(directory)
     return PreparedData(train, val, tokenizer, data_hash, directory)
 
 
-def _build(
-    data: DataConfig, config: TokenizerConfig, directory: Path, data_hash: str
-) -> PreparedData:
+def _build(data: DataConfig, config: TokenizerConfig, directory: Path, key: str) -> None:
     """Build beside `directory`, then rename, so that a kill leaves no half of it."""
     logger.info("preparing %s", directory)
     # The lock is held, so another process's temporary folder is one that a kill left behind.
@@ -109,41 +131,19 @@ def _build(
     partial = directory.with_name(f"{prefix}{os.getpid()}")
     partial.mkdir()
     try:
-        _fill(partial, data, config, data_hash)
+        _fill(partial, data, config, key)
         if directory.exists():
             shutil.rmtree(directory)
         partial.rename(directory)
     finally:
         shutil.rmtree(partial, ignore_errors=True)
-    return _open(directory, data_hash)
 
 
-def _fill(folder: Path, data: DataConfig, config: TokenizerConfig, data_hash: str) -> None:
-    documents = load_documents(data)
-    check_unchanged(documents, data, data_hash)
-    split = split_documents(documents.texts, data)
-    logger.info("training the %s tokenizer on %d documents", config.name, len(split.train))
-    tokenizer = train_tokenizer(split.train, config)
-    tokenizer.save(folder / "tokenizer.json")
-    record: dict[str, Any] = {
-        "data": asdict(data),
-        "data_hash": data_hash,
-        "tokenizer": asdict(config),
-    }
-    for name, texts in zip(SPLIT_NAMES, (split.train, split.val), strict=True):
-        encoded = _encoded(name, texts, tokenizer)
-        record[name] = write_store(folder / f"{name}.bin", encoded, tokenizer)
-        logger.info("%s: %s", name, record[name])
-    (folder / "prepared.json").write_text(json.dumps(record, indent=2) + "\n", encoding="utf-8")
-
-
-def _encoded(name: str, texts: Sequence[str], tokenizer: Tokenizer) -> Iterator[tuple[Ids, int]]:
-    done = 0
-    for batch in grouped(texts, BATCH_CHARACTERS, BATCH_DOCUMENTS):
-        for text, ids in zip(batch, tokenizer.encode_batch(batch), strict=True):
-            yield ids, len(text.encode())
-        done += len(batch)
-        logger.info("%s: encoded %d of %d documents", name, done, len(texts))
+def _fill(folder: Path, data: DataConfig, config: TokenizerConfig, key: str) -> None:
+    if data.name in STREAMED:
+        fill_from_stream(folder, data, config, key, cache_dir=folder.parent)
+    else:
+        fill_from_memory(folder, data, config, key)
 
 
 def _warn_of_unknown(prepared: PreparedData) -> None:

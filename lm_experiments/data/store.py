@@ -5,16 +5,16 @@ from __future__ import annotations
 import json
 import os
 import zlib
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, BinaryIO
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from lm_experiments.data.config import DataError
-from lm_experiments.data.tokenizers import Ids, Tokenizer
+from lm_experiments.data.tokenizer import Ids, Tokenizer
 
 MAGIC = b"LMTOKENS"
 VERSION = 2
@@ -23,6 +23,32 @@ HEADER_BYTES = 1024
 CHUNK_TOKENS = 1 << 24
 
 Tokens = NDArray[np.unsignedinteger[Any]]
+
+
+class Shards:
+    """Token arrays of several files, one after the other, as if they were one of shape (N,)."""
+
+    def __init__(self, parts: Sequence[Tokens]) -> None:
+        """Take the arrays in order; none is copied."""
+        self._parts = tuple(parts)
+        self._ends = np.cumsum([len(part) for part in parts])
+
+    def __len__(self) -> int:
+        """Return the number of tokens of all files."""
+        return int(self._ends[-1])
+
+    def __getitem__(self, where: slice) -> Tokens:
+        """Return a stretch of tokens without steps; it is copied where it crosses files."""
+        start, stop, _ = where.indices(len(self))
+        found = []
+        first = int(np.searchsorted(self._ends, start, side="right"))
+        for part, end in zip(self._parts[first:], self._ends[first:], strict=True):
+            begin = int(end) - len(part)
+            if begin >= stop:
+                break
+            found.append(part[max(start - begin, 0) : stop - begin])
+        return found[0] if len(found) == 1 else np.concatenate(found or [self._parts[0][:0]])
+
 
 DTYPES: dict[str, np.dtype[np.unsignedinteger[Any]]] = {
     "uint16": np.dtype(np.uint16).newbyteorder("<"),
@@ -35,13 +61,14 @@ class TokenStore:
     """A read-only store: the documents' tokens in order, each followed by one end of text.
 
     `tokens` has shape (token count,) and type uint16 or uint32. `bytes` counts the UTF-8 bytes of
-    the text, and `unknown` the tokens that stand for what the vocabulary lacks.
+    the text, and `unknown` the tokens that stand for what the vocabulary lacks. Of ready tokens
+    `bytes` and `documents` are None where they cannot be known.
     """
 
     path: Path
-    tokens: Tokens
-    documents: int
-    bytes: int
+    tokens: Tokens | Shards
+    documents: int | None
+    bytes: int | None
     vocab_size: int
     tokenizer_fingerprint: str
     unknown: int
@@ -76,6 +103,66 @@ class TokenStore:
         return cls(path, tokens, **{field: header[field] for field in fields})
 
 
+class StoreWriter:
+    """Writes a store whole or not at all: it is there when the `with` block ends well."""
+
+    def __init__(self, path: Path, tokenizer: Tokenizer) -> None:
+        """Choose the file and the tokenizer whose ids will be added."""
+        self.path = path
+        self.header: dict[str, Any] = {}
+        self._tokenizer = tokenizer
+        self._partial = path.with_name(f".{path.name}.{os.getpid()}.partial")
+        self._dtype = "uint16" if tokenizer.vocab_size <= 1 << 16 else "uint32"
+        self._counts = {"tokens": 0, "documents": 0, "bytes": 0, "unknown": 0}
+        self._checksum = 0
+
+    def __enter__(self) -> StoreWriter:
+        """Open a temporary file beside the store's own."""
+        self._file = self._partial.open("wb")
+        self._file.write(bytes(HEADER_BYTES))
+        return self
+
+    @property
+    def documents(self) -> int:
+        """The number of documents so far."""
+        return self._counts["documents"]
+
+    def add(self, ids: Ids, size: int) -> None:
+        """Add a document: its ids, without the end of text, and its number of UTF-8 bytes."""
+        tokens = np.append(ids, self._tokenizer.end_of_text_id).astype(DTYPES[self._dtype])
+        self._checksum = _crc([tokens], self._checksum)
+        self._file.write(tokens.tobytes())
+        self._counts["tokens"] += len(ids) + 1
+        self._counts["documents"] += 1
+        self._counts["bytes"] += size
+        unknown = self._tokenizer.unknown_id
+        if unknown is not None:
+            self._counts["unknown"] += int(np.count_nonzero(ids == unknown))
+
+    def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
+        """Give the store its header and its name, or remove what there is of it."""
+        try:
+            with self._file:
+                if kind is None:
+                    self._finish()
+            if kind is None:
+                self._partial.replace(self.path)
+        finally:
+            self._partial.unlink(missing_ok=True)
+
+    def _finish(self) -> None:
+        header: dict[str, Any] = {"version": VERSION, "dtype": self._dtype, **self._counts}
+        header["vocab_size"] = self._tokenizer.vocab_size
+        header["tokenizer_fingerprint"] = self._tokenizer.fingerprint
+        header["crc32"] = _checksum(header, self._checksum)
+        # The counts are known last, so the magic number is too: what a kill leaves is no store.
+        self._file.seek(0)
+        self._file.write((MAGIC + json.dumps(header).encode()).ljust(HEADER_BYTES))
+        self._file.flush()
+        os.fsync(self._file.fileno())
+        self.header = header
+
+
 def write_store(
     path: Path, documents: Iterable[tuple[Ids, int]], tokenizer: Tokenizer
 ) -> dict[str, Any]:
@@ -83,41 +170,10 @@ def write_store(
 
     `documents` gives each one's ids, without the end of text, and its number of UTF-8 bytes.
     """
-    partial = path.with_name(f".{path.name}.{os.getpid()}.partial")
-    try:
-        with partial.open("wb") as file:
-            header = _write(file, documents, tokenizer)
-            file.flush()
-            os.fsync(file.fileno())
-        partial.replace(path)
-    finally:
-        partial.unlink(missing_ok=True)
-    return header
-
-
-def _write(
-    file: BinaryIO, documents: Iterable[tuple[Ids, int]], tokenizer: Tokenizer
-) -> dict[str, Any]:
-    name = "uint16" if tokenizer.vocab_size <= 1 << 16 else "uint32"
-    counts = {"tokens": 0, "documents": 0, "bytes": 0, "unknown": 0}
-    checksum = 0
-    file.write(bytes(HEADER_BYTES))
-    for ids, size in documents:
-        tokens = np.append(ids, tokenizer.end_of_text_id).astype(DTYPES[name])
-        checksum = _crc([tokens], checksum)
-        file.write(tokens.tobytes())
-        counts["tokens"] += len(ids) + 1
-        counts["documents"] += 1
-        counts["bytes"] += size
-        if tokenizer.unknown_id is not None:
-            counts["unknown"] += int(np.count_nonzero(ids == tokenizer.unknown_id))
-    header = {"version": VERSION, "dtype": name, **counts, "vocab_size": tokenizer.vocab_size}
-    header["tokenizer_fingerprint"] = tokenizer.fingerprint
-    header["crc32"] = _checksum(header, checksum)
-    # The counts are known last, so the magic number is too: what a kill leaves is no store.
-    file.seek(0)
-    file.write((MAGIC + json.dumps(header).encode()).ljust(HEADER_BYTES))
-    return header
+    with StoreWriter(path, tokenizer) as writer:
+        for ids, size in documents:
+            writer.add(ids, size)
+    return writer.header
 
 
 def _crc(parts: Iterable[Tokens], start: int = 0) -> int:

@@ -1,17 +1,15 @@
 """Text to token ids and back: byte-level BPE, raw bytes and characters behind one interface.
 
-The end-of-text token is always the last id. No text encodes to it, not even its own name.
+The end-of-text token of these is the last id.
 """
 
 from __future__ import annotations
 
 import json
-import logging
-from abc import ABC, abstractmethod
 from collections.abc import Iterable, Iterator, Sequence
 from functools import cached_property
 from pathlib import Path
-from typing import Any, ClassVar
+from typing import Any
 
 import numpy as np
 import tokenizers as hf
@@ -19,95 +17,25 @@ from numpy.typing import NDArray
 from tokenizers import decoders, models, pre_tokenizers, trainers
 
 from lm_experiments.data.config import SMALLEST_BPE_VOCABULARY, DataError, TokenizerConfig
-from lm_experiments.data.keys import hash_of
+from lm_experiments.data.pretrained import FileTokenizer, GPT2Tokenizer, NoTokenizer
 from lm_experiments.data.sampling import LONGEST_PIECE, chunks, sample
+from lm_experiments.data.tokenizer import END_OF_TEXT, UNKNOWN, Ids, Tokenizer
 
-END_OF_TEXT = "<|endoftext|>"
-UNKNOWN = "\ufffd"
+__all__ = [
+    "BYTES",
+    "END_OF_TEXT",
+    "TOKENIZERS",
+    "BPETokenizer",
+    "ByteTokenizer",
+    "CharTokenizer",
+    "Ids",
+    "Tokenizer",
+    "grouped",
+    "load_tokenizer",
+    "train_tokenizer",
+]
+
 BYTES = 256
-
-Ids = NDArray[np.int32]
-
-logger = logging.getLogger(__name__)
-
-
-class Tokenizer(ABC):
-    """Encodes text to ids below `vocab_size` and decodes them."""
-
-    name: ClassVar[str]
-
-    @classmethod
-    @abstractmethod
-    def train(cls, texts: Sequence[str], config: TokenizerConfig) -> Tokenizer:
-        """Build the tokenizer from training text."""
-
-    @classmethod
-    @abstractmethod
-    def from_state(cls, state: Any) -> Tokenizer:
-        """Build the tokenizer from what `state` gave."""
-
-    @abstractmethod
-    def state(self) -> Any:
-        """Return, as a JSON value, all that determines the tokenizer."""
-
-    @property
-    @abstractmethod
-    def ordinary_size(self) -> int:
-        """The number of ids that text encodes to."""
-
-    @property
-    def vocab_size(self) -> int:
-        """The number of ids, the end-of-text token included."""
-        return self.ordinary_size + 1
-
-    @property
-    def end_of_text_id(self) -> int:
-        """The id that follows every document."""
-        return self.ordinary_size
-
-    @property
-    def unknown_id(self) -> int | None:
-        """The id of all that the vocabulary lacks, or None where it lacks nothing."""
-        return None
-
-    @cached_property
-    def fingerprint(self) -> str:
-        """The sha256 in hex of the vocabulary and its rules."""
-        return hash_of({"name": self.name, "state": self.state()})
-
-    @abstractmethod
-    def encode(self, text: str) -> Ids:
-        """Return the ids of one text, shape (tokens,)."""
-
-    def encode_batch(self, texts: Sequence[str]) -> list[Ids]:
-        """Return the ids of each text."""
-        return [self.encode(text) for text in texts]
-
-    def decode(self, ids: Iterable[int]) -> str:
-        """Return the text of ids, with the end of text by its name.
-
-        Bytes that are not UTF-8 become U+FFFD. Raises `DataError` on an id out of range.
-        """
-        parts: list[list[int]] = [[]]
-        for token in map(int, ids):
-            if not 0 <= token < self.vocab_size:
-                raise DataError(
-                    f"token id {token} is not in the vocabulary; "
-                    f"give ids from 0 to {self.vocab_size - 1}"
-                )
-            if token == self.end_of_text_id:
-                parts.append([])
-            else:
-                parts[-1].append(token)
-        return END_OF_TEXT.join(map(self.decode_ordinary, parts))
-
-    @abstractmethod
-    def decode_ordinary(self, ids: list[int]) -> str:
-        """Return the text of ids among which there is no end of text."""
-
-    def save(self, path: Path) -> None:
-        """Write the tokenizer to one JSON file."""
-        path.write_text(json.dumps({"name": self.name, "state": self.state()}), encoding="utf-8")
 
 
 class ByteTokenizer(Tokenizer):
@@ -116,7 +44,7 @@ class ByteTokenizer(Tokenizer):
     name = "bytes"
 
     @classmethod
-    def train(cls, texts: Sequence[str], config: TokenizerConfig) -> ByteTokenizer:
+    def train(cls, texts: Iterable[str], config: TokenizerConfig) -> ByteTokenizer:
         """Build the tokenizer, which learns nothing from `texts`."""
         return cls()
 
@@ -137,6 +65,10 @@ class ByteTokenizer(Tokenizer):
         """Return the UTF-8 bytes of one text."""
         return np.frombuffer(text.encode(), dtype=np.uint8).astype(np.int32)
 
+    def token_bytes(self) -> NDArray[np.int64]:
+        """Return one byte for each id but the end of text."""
+        return np.append(np.ones(BYTES, dtype=np.int64), 0)
+
     def decode_ordinary(self, ids: list[int]) -> str:
         """Return the text whose UTF-8 bytes are given."""
         return bytes(ids).decode(errors="replace")
@@ -153,9 +85,12 @@ class CharTokenizer(Tokenizer):
         self._codes = _code_points(characters)
 
     @classmethod
-    def train(cls, texts: Sequence[str], config: TokenizerConfig) -> CharTokenizer:
+    def train(cls, texts: Iterable[str], config: TokenizerConfig) -> CharTokenizer:
         """Take the characters of `texts` in the order of their code points."""
-        return cls("".join(sorted(set().union(*texts))))
+        characters: set[str] = set()
+        for text in texts:
+            characters.update(text)
+        return cls("".join(sorted(characters)))
 
     @classmethod
     def from_state(cls, state: Any) -> CharTokenizer:
@@ -206,7 +141,7 @@ class BPETokenizer(Tokenizer):
         self._backend = backend
 
     @classmethod
-    def train(cls, texts: Sequence[str], config: TokenizerConfig) -> BPETokenizer:
+    def train(cls, texts: Iterable[str], config: TokenizerConfig) -> BPETokenizer:
         """Learn merges from a sample of `texts`; `DataError` where they yield too few."""
         wanted = config.vocab_size or SMALLEST_BPE_VOCABULARY
         backend = _untrained()
@@ -216,7 +151,7 @@ class BPETokenizer(Tokenizer):
             initial_alphabet=pre_tokenizers.ByteLevel.alphabet(),
             show_progress=False,
         )
-        drawn = sample(texts, config.sample_bytes, config.sample_seed)
+        drawn = sample(list(texts), config.sample_bytes, config.sample_seed)
         backend.train_from_iterator(drawn, trainer)
         reached = backend.get_vocab_size() + 1
         if reached < wanted:
@@ -283,7 +218,7 @@ def _joined(encoded: Iterator[Ids], count: int) -> Ids:
 
 
 def grouped(
-    texts: Sequence[str], most_characters: int, most_texts: int = 1 << 16
+    texts: Iterable[str], most_characters: int, most_texts: int = 1 << 16
 ) -> Iterator[list[str]]:
     """Yield successive groups of texts, each ended by the text that fills it."""
     group: list[str] = []
@@ -299,12 +234,20 @@ def grouped(
 
 
 TOKENIZERS: dict[str, type[Tokenizer]] = {
-    kind.name: kind for kind in (BPETokenizer, ByteTokenizer, CharTokenizer)
+    kind.name: kind
+    for kind in (
+        BPETokenizer,
+        ByteTokenizer,
+        CharTokenizer,
+        FileTokenizer,
+        GPT2Tokenizer,
+        NoTokenizer,
+    )
 }
 
 
-def train_tokenizer(texts: Sequence[str], config: TokenizerConfig) -> Tokenizer:
-    """Build the tokenizer that `config` names from the training texts alone."""
+def train_tokenizer(texts: Iterable[str], config: TokenizerConfig) -> Tokenizer:
+    """Build the tokenizer that `config` names, from the training texts alone or from its files."""
     return TOKENIZERS[config.name].train(texts, config)
 
 

@@ -100,6 +100,7 @@ def sample_batch(
     sampling: Sampling,
     generators: Sequence[torch.Generator],
     stop_id: int | None = None,
+    cached: bool = True,
 ) -> list[list[int]]:
     """Return for each prompt at most ``n_tokens`` ids that continue it, all read together.
 
@@ -116,7 +117,7 @@ def sample_batch(
     continued: list[list[int]] = [[] for _ in prompts]
     going = set(range(len(prompts)))
     rows = [list(prompt_ids) for prompt_ids in prompts]
-    for drawn in _draws(model, rows, n_tokens, sampling, generators, cached=True):
+    for drawn in _draws(model, rows, n_tokens, sampling, generators, cached):
         going -= {row for row in going if drawn[row] == stop_id}
         for row in going:
             continued[row].append(drawn[row])

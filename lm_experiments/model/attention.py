@@ -24,7 +24,7 @@ class AttentionSizes:
     Attributes:
         bias: gives its projections biases, where its options leave that open.
         local: whether its window, where it has one, is in force in this layer.
-        scale: what scores are multiplied by, where an init scheme asks for that.
+        scale: multiplies the scale of the scores, where an init scheme asks for that.
     """
 
     d_model: int
@@ -33,7 +33,7 @@ class AttentionSizes:
     context_length: int
     bias: bool = False
     local: bool = True
-    scale: float | None = None
+    scale: float = 1.0
 
 
 class Attention(nn.Module):
@@ -269,15 +269,8 @@ class UnitVectors(nn.Module):
 def _scale(options: AttentionOptions, sizes: AttentionSizes) -> float | None:
     """Return what scores are multiplied by, None for 1 / sqrt(head width)."""
     if options.qk_norm == "l2":
-        if sizes.scale is not None:
-            raise ValueError(
-                "model.attention.qk_norm=l2 learns the scale that the chosen init sets; type "
-                "model.attention.qk_norm=rmsnorm, or another init."
-            )
+        # Products of unit vectors do not grow with the width, so that muP asks nothing of them.
         return 1.0 if options.scale is None else options.scale
-    if options.scale is not None and sizes.scale is not None:
-        raise ValueError(
-            f"model.attention.scale={options.scale:g} contradicts the chosen init, which sets it "
-            f"to {sizes.scale:g}; type model.attention.scale=null, or another init."
-        )
-    return options.scale if sizes.scale is None else sizes.scale
+    if options.scale is not None:
+        return options.scale * sizes.scale
+    return None if sizes.scale == 1 else sizes.scale / math.sqrt(sizes.head_width)

@@ -77,12 +77,12 @@ class Multipliers:
     """What a scheme asks for beyond initial values.
 
     Attributes:
-        attention_scale: what attention scores are multiplied by; None for 1/sqrt(head width).
+        attention_scale: what the scale of attention scores, 1/sqrt(head width), is multiplied by.
         logits: what logits are multiplied by.
         hidden_rate: what the learning rate of the matrices inside blocks is multiplied by.
     """
 
-    attention_scale: float | None = None
+    attention_scale: float = 1.0
     logits: float = 1.0
     hidden_rate: float = 1.0
 
@@ -234,7 +234,7 @@ class MuPInit(InitScheme):
     def multipliers(self) -> Multipliers:
         """Return the scales of attention scores, logits and learning rates."""
         shrink = self.base_width / self.config.d_model
-        scale = math.sqrt(self.base_head_width) / self.config.width_of_head
+        scale = math.sqrt(self.base_head_width / self.config.width_of_head)
         return Multipliers(attention_scale=scale, logits=shrink, hidden_rate=shrink)
 
 

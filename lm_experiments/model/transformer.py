@@ -104,6 +104,7 @@ class Transformer(nn.Module):
         for block, seen, layer in zip(self.blocks, self._scopes(location), kept, strict=True):
             x = block(x, seen, layer)
         x = x if self.final_norm is None else self.final_norm(x)
+        # The head is linear: this is a factor on the logits.
         return x if self.multipliers.logits == 1 else x * self.multipliers.logits
 
     def _locate(

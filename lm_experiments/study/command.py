@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import os
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 import hydra
 from hydra.errors import HydraException
+from omegaconf import DictConfig
 from omegaconf.errors import OmegaConfBaseException
 
 from lm_experiments.training.signals import StopSignals
@@ -36,8 +37,12 @@ HYDRA_FLAGS = (
 )
 
 
-def main() -> None:
-    """Run the command line: one run, or with ``-m`` a sweep; exits non-zero where one failed."""
+def main(job: Callable[[DictConfig], None] = run_job) -> None:
+    """Run the command line: one run, or with ``-m`` a sweep; exits non-zero where one failed.
+
+    Args:
+        job: what is done with a composed configuration.
+    """
     # Hydra prints errors itself unless this is set, and keeps them from us.
     debugging = "HYDRA_FULL_ERROR" in os.environ
     os.environ["HYDRA_FULL_ERROR"] = "1"
@@ -50,7 +55,7 @@ def main() -> None:
         offer_components()
         sweeper.register()
         with StopSignals():
-            hydra.main(version_base="1.3", config_path=str(CONF), config_name="train")(run_job)()
+            hydra.main(version_base="1.3", config_path=str(CONF), config_name="train")(job)()
     except (ValueError, OSError, HydraException, OmegaConfBaseException) as error:
         if debugging:
             raise

@@ -9,6 +9,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+from lm_experiments.data import files_hash
 from lm_experiments.training.config import RunConfig, plain_values
 
 # What does not change what a run computes: where it lies, who watches, how often one looks.
@@ -23,8 +24,10 @@ NOT_IDENTITY = {
         "cache_dir",
         "code_paths",
     ),
-    "data": ("path", "eval_batch_size"),
+    # Where the text comes from does not count: the hash of the text itself does.
+    "data": ("path", "revision", "eval_batch_size"),
     "model": ("match", "match_tolerance", "d_ff"),
+    "tokenizer": ("path",),
     "trainer": (
         "accelerator",
         "devices",
@@ -39,6 +42,19 @@ NOT_IDENTITY = {
 # their hash.
 NEUTRAL: dict[str, dict[str, Any]] = {
     "": {"control": None},
+    "data": dict.fromkeys(
+        (
+            "dataset",
+            "subset",
+            "train_files",
+            "val_files",
+            "train_split",
+            "val_split",
+            "text_column",
+            "max_documents",
+            "max_bytes",
+        )
+    ),
     "model": {
         "dropout": 0.0,
         "head_width": None,
@@ -74,6 +90,7 @@ NEUTRAL: dict[str, dict[str, Any]] = {
         "beta_fast": None,
         "beta_slow": None,
     },
+    "tokenizer": {"end_of_text": None},
 }
 SLUG_LENGTH = 80
 
@@ -99,6 +116,9 @@ def config_hash(config: RunConfig, data_hash: str, precision: str) -> str:
     values["model"]["ffn_width"] = config.model.width
     values["trainer"]["precision"] = precision
     values["data_hash"] = data_hash
+    tokenizer_files = files_hash(config.tokenizer)
+    if tokenizer_files is not None:
+        values["tokenizer"]["files"] = tokenizer_files
     values["code"] = [_file_hash(path) for path in config.code_paths]
     return hashlib.sha256(json.dumps(values, sort_keys=True).encode()).hexdigest()
 

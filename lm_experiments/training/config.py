@@ -11,7 +11,7 @@ from typing import Any
 
 import yaml
 
-from lm_experiments.data import DataConfig, TokenizerConfig
+from lm_experiments.data import DataConfig, TokenizerConfig, check_pair
 from lm_experiments.model import AXES, Choice, ModelConfig
 from lm_experiments.model.registry import UnknownComponentError, component
 
@@ -125,6 +125,7 @@ class RunConfig:
             _one_of("compile", self.compile, ("auto",))
         self.schedule.factor(1, self.trainer.max_steps)
         self.optimizer.check(self.model)
+        check_pair(self.data, self.tokenizer)
 
     @property
     def tokens(self) -> int:

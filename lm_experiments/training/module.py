@@ -20,7 +20,8 @@ from .optimizers import clip_gradients
 class LanguageModel(LightningModule):
     """Trains a `Transformer` on batches of inputs, targets, and how many of the targets count.
 
-    Inputs and targets have shape (batch, context_length).
+    Inputs and targets have shape (batch, context_length). `val_bytes` is the size of the validation
+    text; where it is not known, there are no bits per byte.
 
     A batch is everything one optimizer step sees. It is cut into micro-batches here, and each
     adds its summed loss over the token count of the whole batch: the update does not depend on
@@ -28,7 +29,7 @@ class LanguageModel(LightningModule):
     """
 
     def __init__(
-        self, config: RunConfig, model: Transformer, micro_batch_size: int, val_bytes: int
+        self, config: RunConfig, model: Transformer, micro_batch_size: int, val_bytes: int | None
     ) -> None:
         super().__init__()
         self.automatic_optimization = False
@@ -117,8 +118,9 @@ class LanguageModel(LightningModule):
         row = {
             "val/loss": loss,
             "val/perplexity": perplexity(loss),
-            "val/bits_per_byte": bits_per_byte(loss, tokens, self.val_bytes),
         }
+        if self.val_bytes is not None:
+            row["val/bits_per_byte"] = bits_per_byte(loss, tokens, self.val_bytes)
         self.history.validated(self.global_step, row, tokens)
         self.write(row, self.global_step)
 

@@ -102,6 +102,7 @@ class Muon(AdamW):
 
     name: ClassVar[str] = "muon"
     steps_of_set_size: ClassVar[bool] = False
+    lr: float = 6e-3
     momentum: float = 0.95
     adjust_lr: str = "match_rms_adamw"
     adamw_lr_ratio: float = 1.0
@@ -120,7 +121,7 @@ class Muon(AdamW):
         """Return both optimizers as one."""
         matrices = hidden_matrices(model)
         muon = torch.optim.Muon(
-            matrices,
+            [{"params": matrices, "lr_scale": 1.0}],
             lr=self.lr,
             weight_decay=self.weight_decay,
             momentum=self.momentum,
@@ -144,8 +145,8 @@ class Lion(Optimizer):
 
     name: ClassVar[str] = "lion"
     steps_of_set_size: ClassVar[bool] = True
-    lr: float = 6e-4
-    weight_decay: float = 0.5
+    lr: float = 1e-3
+    weight_decay: float = 0.3
     beta1: float = 0.95
     beta2: float = 0.98
 
@@ -164,7 +165,7 @@ class SGD(Optimizer):
     """
 
     name: ClassVar[str] = "sgd"
-    lr: float = 0.3
+    lr: float = 1.0
     weight_decay: float = 0.0
     momentum: float = 0.9
     nesterov: bool = False

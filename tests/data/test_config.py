@@ -6,21 +6,19 @@ from typing import Any
 
 import pytest
 
-from lm_experiments.data import DataConfig, TokenizerConfig
-from lm_experiments.data.config import CHOOSES_VOCABULARY, READS_PATH
-from lm_experiments.data.corpora import LOADERS
+from lm_experiments.data import DataConfig, TokenizerConfig, check_pair
+from lm_experiments.data.config import CHOOSES_VOCABULARY
 from lm_experiments.data.tokenizers import TOKENIZERS
 
 
 def test_every_name_has_its_code() -> None:
-    assert set(READS_PATH) == set(LOADERS)
     assert set(CHOOSES_VOCABULARY) == set(TOKENIZERS)
 
 
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        ({"name": "kjw"}, "data.name='kjw' is unknown; type one of kjv, text"),
+        ({"name": "kjw"}, "data.name='kjw' is unknown; type one of fineweb_edu, hf, kjv,"),
         ({"split": "head"}, "data.split='head' is unknown; type one of auto, document, tail"),
         ({"val_fraction": 0.0}, "data.val_fraction=0.0 must lie between 0 and 1"),
         ({"val_fraction": float("nan")}, "data.val_fraction=nan"),
@@ -28,6 +26,36 @@ def test_every_name_has_its_code() -> None:
         ({"path": "a.txt"}, "data.path='a.txt' is not read by data.name=kjv"),
         ({"separator": "\n"}, "type data.name=text"),
         ({"name": "text", "path": "a", "separator": ""}, "type data.separator=null"),
+        (
+            {"dataset": "a/b"},
+            "data.dataset='a/b' is not read by data.name=kjv; type data.name=tiny",
+        ),
+        ({"name": "tokens"}, "data.name=tokens has no data.path; type data.path= and a folder"),
+        (
+            {"name": "tokens", "path": "a", "separator": "|"},
+            "data.separator='|' is not read by data.name=tokens",
+        ),
+        (
+            {"name": "tokens", "path": "a", "val_fraction": 0.2},
+            "data.val_fraction=0.2 is not read, since the corpus has validation text of its own; "
+            "type data.val_fraction=0.1",
+        ),
+        ({"name": "hf"}, "data.name=hf has no data.dataset; type data.dataset="),
+        (
+            {"name": "hf", "path": "a", "revision": "v1"},
+            "data.revision='v1' is not read from a folder",
+        ),
+        (
+            {"name": "hf", "path": "a", "val_split": "val", "split_seed": 3},
+            "type data.split_seed=0, or data.val_split=null to draw it",
+        ),
+        ({"name": "hf", "path": "a", "split": "tail"}, "type data.split=document"),
+        ({"name": "hf", "path": "a", "max_documents": 0}, "type data.max_documents=null"),
+        ({"name": "hf", "path": "a", "val_files": "v"}, "do not go together"),
+        (
+            {"name": "hf", "path": "a", "train_files": "t", "val_split": "validation"},
+            "data.train_files='t', data.val_files=None and data.val_split='validation' do not go",
+        ),
     ],
 )
 def test_bad_data_options_are_refused(options: dict[str, Any], message: str) -> None:
@@ -39,7 +67,13 @@ def test_bad_data_options_are_refused(options: dict[str, Any], message: str) -> 
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        ({"name": "word"}, "type one of bpe, bytes, chars"),
+        ({"name": "word"}, "type one of bpe, bytes, chars, file, gpt2, none"),
+        ({"name": "file"}, "tokenizer=file has no tokenizer.path; type tokenizer.path= and a tok"),
+        ({"name": "gpt2"}, "type tokenizer.path= and a folder with vocab.json and merges.txt"),
+        ({"name": "gpt2", "path": "a", "vocab_size": 9}, "type tokenizer.vocab_size=null"),
+        ({"name": "bytes", "path": "a"}, "tokenizer.path='a' is not read by tokenizer=bytes"),
+        ({"name": "gpt2", "path": "a", "end_of_text": "</s>"}, "tokenizer.end_of_text='</s>' is"),
+        ({"name": "none"}, "tokenizer.vocab_size=None must be at least 2 for tokenizer=none"),
         ({"name": "bpe"}, "tokenizer.vocab_size=None is too small"),
         ({"name": "bpe", "vocab_size": 256}, "type tokenizer.vocab_size=257 or more"),
         ({"name": "bytes", "vocab_size": 257}, "type tokenizer.vocab_size=null"),
@@ -50,3 +84,10 @@ def test_bad_tokenizer_options_are_refused(options: dict[str, Any], message: str
     with pytest.raises(ValueError, match="tokenizer") as caught:
         TokenizerConfig(**options)
     assert message in str(caught.value)
+
+
+def test_a_streamed_corpus_has_no_drawn_sample() -> None:
+    data = DataConfig(name="hf", path="a")
+    with pytest.raises(ValueError, match=r"sample_seed=3 draws nothing from data=hf"):
+        check_pair(data, TokenizerConfig("bpe", 300, sample_seed=3))
+    check_pair(DataConfig(), TokenizerConfig("bpe", 300, sample_seed=3))

@@ -9,7 +9,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from lm_experiments.model import AXES, Choice, ModelConfig, Transformer, build_model
+from lm_experiments.model import AXES, Choice, ModelConfig, Transformer, build_model, choose
 from lm_experiments.model.registry import names
 
 TINY = ModelConfig(d_model=32, n_layers=2, n_heads=2, context_length=16, vocab_size=65, d_ff=128)
@@ -20,9 +20,14 @@ EVERY_COMPONENT = [(axis, name) for axis in AXES for name in names(axis)]
 def tiny_config(**changes: Any) -> ModelConfig:
     """Return the tiny configuration with changes; a component is given by its name."""
     chosen: dict[str, Any] = {
-        key: Choice(value) if key in AXES else value for key, value in changes.items()
+        key: _chosen(key, value) if key in AXES else value for key, value in changes.items()
     }
     return dataclasses.replace(TINY, **chosen)
+
+
+def _chosen(axis: str, name: str) -> Choice:
+    """Return the component at its defaults; muP tuned at the tiny width."""
+    return choose(axis, name, {"base_width": TINY.d_model} if name == "mup" else {})
 
 
 def tiny_arm(axis: str, name: str, **changes: Any) -> Transformer:

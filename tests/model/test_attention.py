@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from typing import Any
 
 import pytest
 import torch
@@ -213,6 +214,23 @@ def test_a_window_of_the_whole_context_is_no_window() -> None:
     location = locate(torch.zeros(1, LENGTH, dtype=torch.long))
     assert scope(NO_POSITION, None, location, HEAD, window=LENGTH).causal
     assert not scope(NO_POSITION, None, location, HEAD, window=LENGTH - 1).causal
+
+
+@pytest.mark.parametrize(
+    ("options", "expected"),
+    [
+        ({}, 0.5 / math.sqrt(HEAD)),
+        ({"scale": 3.0}, 1.5),
+        ({"qk_norm": "l2"}, 1.0),
+    ],
+)
+def test_a_scheme_scales_scores_that_grow_with_the_width(
+    options: dict[str, Any], expected: float
+) -> None:
+    sizes = AttentionSizes(WIDTH, HEADS, HEAD, LONG, scale=0.5)
+    layer = CausalAttention(AttentionOptions(**options), sizes)
+    assert layer.scale == pytest.approx(expected)
+    assert attention().scale is None
 
 
 def test_biases_follow_the_model_unless_attention_says_otherwise() -> None:

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import math
+
 import pytest
 import torch
 
 from lm_experiments.model.feedforward import FeedForward, Gated
 from lm_experiments.model.linear import RESIDUAL_ROLES
-from lm_experiments.model.registry import NoOptions, component, names
+from lm_experiments.model.registry import component, names
 
 # down(f(up(x))) or down(f(gate(x)) * up(x)) with every weight 1: values at x = -1 and x = 2.
 UNIT_WEIGHTS = {
@@ -41,8 +43,11 @@ NEGATIVE_GATE = {
 }
 
 
-def layer(name: str, d_model: int = 1, width: int = 1, bias: bool = False) -> FeedForward:
-    built: FeedForward = component("ffn", name).build(NoOptions(), d_model, width, bias)
+def layer(
+    name: str, d_model: int = 1, width: int = 1, bias: bool = False, **options: str
+) -> FeedForward:
+    found = component("ffn", name)
+    built: FeedForward = found.build(found.options(**options), d_model, width, bias)
     return built
 
 
@@ -94,3 +99,21 @@ def test_biases_are_there_when_asked_for(name: str) -> None:
 def test_only_the_last_matrix_writes_to_the_residual_stream(name: str) -> None:
     roles = {child: module.role for child, module in layer(name).named_children()}
     assert [child for child, role in roles.items() if role in RESIDUAL_ROLES] == ["down"]
+
+
+def tanh_gelu(x: float) -> float:
+    return 0.5 * x * (1 + math.tanh(math.sqrt(2 / math.pi) * (x + 0.044715 * x**3)))
+
+
+@pytest.mark.parametrize("x", [-1.0, 2.0])
+def test_gelu_by_tanh_is_not_the_exact_one(x: float) -> None:
+    approximate, exact = layer("gelu", approximate="tanh"), layer("gelu")
+    assert value(approximate, x) == pytest.approx(tanh_gelu(x), abs=1e-6)
+    assert abs(value(approximate, x) - value(exact, x)) > 5e-5
+    gated = layer("geglu", approximate="tanh")
+    assert value(gated, x) == pytest.approx(tanh_gelu(x) * x, abs=1e-6)
+
+
+def test_an_approximation_of_gelu_that_does_not_exist_is_refused() -> None:
+    with pytest.raises(ValueError, match=r"approximate=erf is not known; it can be none or tanh"):
+        layer("geglu", approximate="erf")

@@ -2,22 +2,30 @@
 
 from __future__ import annotations
 
+import dataclasses
 import functools
 import math
+from typing import Any
 
 import pytest
 import torch
-from small_models import EVERY_COMPONENT, tiny_model
+from small_models import EVERY_COMPONENT, tiny_config, tiny_model
 from torch import Tensor, nn
 
-from lm_experiments.model import Choice, keyed_seed
-from lm_experiments.model.init import CS336Init, GPT2Init, initialise
-from lm_experiments.model.registry import NoOptions, names
+from lm_experiments.model import ModelConfig, build_model, choose, keyed_seed
+from lm_experiments.model.init import InitScheme, Multipliers, initialise, multipliers
+from lm_experiments.model.registry import build, names
 
 TRUNCATED_AT_3 = 0.98658
 
 
-def drawn(scheme: CS336Init | GPT2Init, shape: tuple[int, int], role: str) -> Tensor:
+def scheme_of(name: str, options: dict[str, Any] | None = None, **sizes: int) -> InitScheme:
+    config = ModelConfig(init=choose("init", name, options), **sizes)  # type: ignore[arg-type]
+    scheme: InitScheme = build("init", config.init, config)
+    return scheme
+
+
+def drawn(scheme: InitScheme, shape: tuple[int, int], role: str) -> Tensor:
     weight = torch.empty(shape)
     generator = torch.Generator().manual_seed(1)
     if role == "embedding":
@@ -39,7 +47,7 @@ def drawn(scheme: CS336Init | GPT2Init, shape: tuple[int, int], role: str) -> Te
 def test_cs336_is_a_normal_cut_at_three_std(
     role: str, shape: tuple[int, int], nominal: float
 ) -> None:
-    weight = drawn(CS336Init(NoOptions(), 4), shape, role)
+    weight = drawn(scheme_of("cs336"), shape, role)
     assert weight.std().item() / nominal == pytest.approx(TRUNCATED_AT_3, abs=2e-3)
     assert 2.95 * nominal < weight.abs().max().item() <= 3 * nominal * (1 + 1e-6)
     assert abs(weight.mean().item()) < 0.005 * nominal
@@ -55,9 +63,89 @@ def test_cs336_is_a_normal_cut_at_three_std(
     ],
 )
 def test_gpt2_is_normal_and_smaller_where_it_writes_to_the_stream(role: str, std: float) -> None:
-    weight = drawn(GPT2Init(NoOptions(), 12), (512, 1536), role)
+    weight = drawn(scheme_of("gpt2", n_layers=12), (512, 1536), role)
     assert weight.std().item() == pytest.approx(std, rel=3e-3)
     assert weight.abs().max().item() > 4 * std
+
+
+# Std of up (1536 x 512), down (512 x 1536), head (2000 x 512) and embedding (2000 x 512), in a
+# model of width 512 with 12 layers.
+STDS = {
+    "xavier": [math.sqrt(2 / 2048), math.sqrt(2 / 2048), math.sqrt(2 / 2512), 512**-0.5],
+    "small": [math.sqrt(2 / 2560)] * 4,
+    "wang": [math.sqrt(2 / 2560), 2 / (12 * math.sqrt(512)), *[math.sqrt(2 / 2560)] * 2],
+    "scaled": [512**-0.5, (1536 * 24) ** -0.5, 512**-0.5, 1.0],
+    "mup": [512**-0.5, 1536**-0.5, 128**-0.5, 1.0],
+}
+
+
+@pytest.mark.parametrize("name", STDS)
+def test_the_std_of_each_scheme(name: str) -> None:
+    scheme = scheme_of(name, d_model=512, n_layers=12, d_ff=1536)
+    shapes = {"up": (1536, 512), "down": (512, 1536), "head": (2000, 512), "embedding": (2000, 512)}
+    found = [drawn(scheme, shape, role).std().item() for role, shape in shapes.items()]
+    assert found == pytest.approx(STDS[name], rel=5e-3)
+
+
+def test_xavier_is_uniform_or_normal() -> None:
+    std = math.sqrt(2 / 1024)
+    for distribution, largest in (("uniform", math.sqrt(3)), ("normal", 4.9)):
+        weight = drawn(scheme_of("xavier", {"distribution": distribution}), (512, 512), "up")
+        assert weight.abs().max().item() / std == pytest.approx(largest, rel=0.1)
+        assert weight.std().item() == pytest.approx(std, rel=5e-3)
+    with pytest.raises(ValueError, match=r"distribution=gauss is not known; it can be uniform or"):
+        scheme_of("xavier", {"distribution": "gauss"})
+
+
+RESIDUAL = ("attention.out.weight", "ffn.down.weight")
+
+
+@pytest.mark.parametrize("init", names("init"))
+def test_with_zero_outputs_every_block_starts_as_the_identity(init: str) -> None:
+    config = dataclasses.replace(tiny_config(), init=choose("init", init, {"zero_outputs": True}))
+    zeroed, usual = build_model(config, 0).state_dict(), tiny_model(init=init).state_dict()
+    for name, weight in zeroed.items():
+        if name.endswith(RESIDUAL):
+            assert torch.count_nonzero(weight) == 0
+        elif init != "mup":
+            assert torch.equal(weight, usual[name]), name
+    assert usual["blocks.0.ffn.down.weight"].any()
+
+
+SHRUNK = ("value.weight", "attention.out.weight", "up.weight", "gate.weight", "down.weight")
+
+
+def test_deepnorm_shrinks_values_outputs_and_the_feed_forward_by_its_gain() -> None:
+    deep = tiny_model(placement="deepnorm", n_layers=3).state_dict()
+    post = tiny_model(placement="post", n_layers=3).state_dict()
+    gain = (8 * 3) ** -0.25
+    for name, weight in deep.items():
+        factor = gain if name.endswith(SHRUNK) else 1.0
+        torch.testing.assert_close(weight, post[name] * factor, msg=name)
+    assert gain == pytest.approx(0.4518, abs=1e-4)
+
+
+def test_only_mup_asks_for_more_than_initial_values() -> None:
+    for name in names("init"):
+        config = ModelConfig(d_model=512, n_heads=4, init=choose("init", name))
+        if name == "mup":
+            assert multipliers(config) == Multipliers(0.5, 0.25, 0.25)
+        else:
+            assert multipliers(config) == Multipliers()
+
+
+def test_mup_at_its_base_is_the_ordinary_parametrisation() -> None:
+    same = ModelConfig(d_model=256, init=choose("init", "mup", {"base_width": 256}))
+    assert multipliers(same) == Multipliers()
+    more_heads = {"base_width": 128, "base_heads": 2}
+    config = ModelConfig(d_model=256, n_heads=4, init=choose("init", "mup", more_heads))
+    assert multipliers(config) == Multipliers(1.0, 0.5, 0.5)
+
+
+@pytest.mark.parametrize("key", ["base_width", "base_heads"])
+def test_a_base_of_nothing_is_refused(key: str) -> None:
+    with pytest.raises(ValueError, match=rf"model.init.{key}=0 must be at least 1"):
+        choose("init", "mup", {key: 0})
 
 
 def test_gpt2_reaches_every_layer_of_a_model_by_its_role() -> None:
@@ -106,7 +194,8 @@ def baseline() -> dict[str, Tensor]:
     return tiny_model(seed=5).state_dict()
 
 
-SHARING = [(axis, name) for axis, name in EVERY_COMPONENT if axis != "init"]
+# DeepNorm shrinks what it shares.
+SHARING = [(axis, name) for axis, name in EVERY_COMPONENT if axis != "init" and name != "deepnorm"]
 
 
 @pytest.mark.parametrize(("axis", "name"), SHARING)
@@ -158,7 +247,7 @@ class Unfillable(nn.Module):
 
 def test_a_parameter_that_nothing_fills_is_an_error() -> None:
     with pytest.raises(TypeError, match=r"Unfillable holds parameters .* no reset_parameters"):
-        initialise(nn.Sequential(Unfillable()), Choice("cs336"), 2, 0)
+        initialise(nn.Sequential(Unfillable()), ModelConfig(), 0)
 
 
 def test_tied_embeddings_are_drawn_once_as_an_embedding() -> None:

@@ -59,10 +59,6 @@ def test_configurations_with_patterns_are_equal_and_have_the_same_hash() -> None
     assert one != ModelConfig(position_pattern=["none", "rope"])
 
 
-def attention(**options: Any) -> dict[str, Any]:
-    return {"attention": choose("attention", "causal", options)}
-
-
 @pytest.mark.parametrize(
     ("name", "options", "message"),
     [
@@ -105,8 +101,6 @@ def test_attention_that_cannot_be_built(name: str, options: dict[str, Any], mess
             {"position_pattern": ["learned", "none"], "position": Choice("learned")},
             "position=learned is added to the embeddings once",
         ),
-        ({"init": Choice("mup"), **attention(scale=0.1)}, "scale=0.1 contradicts the chosen init"),
-        ({"init": Choice("mup"), **attention(qk_norm="l2")}, "qk_norm=l2 learns the scale"),
     ],
 )
 def test_choices_that_contradict_each_other(changes: dict[str, Any], message: str) -> None:

@@ -8,7 +8,20 @@ import pytest
 import torch
 from torch import Tensor
 
-from lm_experiments.model.norms import LayerNorm, NoNorm, NormOptions, RMSNorm
+from lm_experiments.model.norms import (
+    DyT,
+    DyTOptions,
+    LayerNorm,
+    LayerNormOptions,
+    NoNorm,
+    Norm,
+    NormOptions,
+    PlainLayerNorm,
+    RMSNorm,
+    RMSNormOptions,
+    ScaleNorm,
+    ScaleNormOptions,
+)
 from lm_experiments.model.registry import NoOptions, component, names
 
 
@@ -61,9 +74,9 @@ def test_no_norm_is_the_identity_and_has_no_parameters() -> None:
     assert list(norm.parameters()) == []
 
 
-@pytest.mark.parametrize("name", ["rmsnorm", "layernorm"])
+@pytest.mark.parametrize("name", ["rmsnorm", "layernorm", "layernorm_plain", "scalenorm"])
 def test_the_default_epsilon_is_one_hundred_thousandth(name: str) -> None:
-    assert component("norm", name).defaults() == {"name": name, "eps": 1e-5}
+    assert component("norm", name).defaults()["eps"] == 1e-5
 
 
 @pytest.mark.parametrize(("eps", "scale"), [(1e-5, 17.216), (2**-7, 9.459)])
@@ -111,3 +124,105 @@ def test_every_norm_keeps_shape_and_dtype(name: str, dtype: torch.dtype) -> None
     assert out.shape == (2, 3, 8)
     assert out.dtype == dtype
     assert out.isfinite().all()
+
+
+def set_parameters(norm: Norm, **values: list[float]) -> None:
+    """Set the named parameters; the norm has these and no others."""
+    parameters = dict(norm.named_parameters())
+    assert set(parameters) == set(values)
+    with torch.no_grad():
+        for name, value in values.items():
+            parameters[name].copy_(torch.tensor(value))
+
+
+def test_rms_norm_with_an_offset_is_the_one_whose_gain_is_that_much_more() -> None:
+    plain, offset = rms_norm(2), RMSNorm(RMSNormOptions(offset=True), 2)
+    offset.reset_parameters()
+    assert torch.equal(offset.weight, torch.zeros(2))
+    set_parameters(plain, weight=[1.25, 0.5])
+    set_parameters(offset, weight=[0.25, -0.5])
+    x, y = (torch.tensor([[3.0, 4.0], [-1.0, 2.0]], requires_grad=True) for _ in range(2))
+    assert torch.equal(plain(x), offset(y))
+    for norm, point in ((plain, x), (offset, y)):
+        (norm(point) * torch.tensor([1.0, 3.0])).sum().backward()
+    assert plain.weight.grad is not None and offset.weight.grad is not None
+    assert torch.equal(plain.weight.grad, offset.weight.grad)
+    assert x.grad is not None and y.grad is not None
+    assert torch.equal(x.grad, y.grad)
+    with torch.no_grad():
+        torch.testing.assert_close(offset(y), plain(x))
+
+
+def test_an_offset_keeps_what_bfloat16_cannot_hold_beside_one() -> None:
+    norm = RMSNorm(RMSNormOptions(offset=True), 1).bfloat16()
+    set_parameters(norm, weight=[0.001])
+    assert norm(torch.ones(1)).item() == pytest.approx(1.001, abs=2e-5)
+
+
+@pytest.mark.parametrize(("gain", "shift"), [(True, False), (False, True), (False, False)])
+def test_layer_norm_without_gain_or_shift_is_the_one_with_the_trivial_ones(
+    gain: bool, shift: bool
+) -> None:
+    norm, full = LayerNorm(LayerNormOptions(gain=gain, shift=shift), 8), LayerNorm(NormOptions(), 8)
+    norm.reset_parameters()
+    full.reset_parameters()
+    assert (norm.weight is None, norm.bias is None) == (not gain, not shift)
+    with torch.no_grad():
+        for name, parameter in norm.named_parameters():
+            parameter.add_(torch.randn(8))
+            full.get_parameter(name).copy_(parameter)
+    x = torch.randn(3, 8)
+    torch.testing.assert_close(norm(x), full(x))
+
+
+def test_the_plain_layer_norm_has_nothing_to_train() -> None:
+    norm = PlainLayerNorm(NormOptions(), 2)
+    assert list(norm.parameters()) == []
+    unit = 1 / math.sqrt(1 + 1e-5)
+    assert norm(torch.tensor([1.0, 3.0])).tolist() == pytest.approx([-unit, unit])
+
+
+def test_scale_norm_of_three_and_four() -> None:
+    norm = ScaleNorm(ScaleNormOptions(), 2)
+    norm.reset_parameters()
+    assert norm.length.item() == pytest.approx(math.sqrt(2))
+    set_parameters(norm, length=[10.0])
+    assert norm(torch.tensor([3.0, 4.0])).tolist() == pytest.approx([6.0, 8.0])
+    assert norm(torch.zeros(2)).tolist() == [0.0, 0.0]
+
+
+def test_scale_norm_starts_as_rms_norm_does() -> None:
+    norm = ScaleNorm(ScaleNormOptions(), 64)
+    norm.reset_parameters()
+    x = torch.randn(4, 64)
+    torch.testing.assert_close(norm(x), rms_norm(64, 1e-12)(x))
+
+
+def test_dyt_by_hand() -> None:
+    norm = DyT(DyTOptions(), 2)
+    norm.reset_parameters()
+    assert norm(torch.tensor([1.0, -2.0])).tolist() == pytest.approx(
+        [math.tanh(0.5), math.tanh(-1.0)]
+    )
+    set_parameters(norm, alpha=[2.0], weight=[3.0, 1.0], bias=[0.0, 5.0])
+    expected = [3 * math.tanh(2.0), math.tanh(-4.0) + 5]
+    assert norm(torch.tensor([1.0, -2.0])).tolist() == pytest.approx(expected)
+
+
+def test_the_slope_dyt_starts_with_is_an_option() -> None:
+    norm = DyT(DyTOptions(alpha=0.8), 2)
+    norm.reset_parameters()
+    assert norm.alpha.item() == pytest.approx(0.8)
+    with pytest.raises(ValueError, match=r"model.norm.alpha=0 must be positive"):
+        DyTOptions(alpha=0.0)
+
+
+@pytest.mark.parametrize("name", names("norm"))
+def test_every_norm_is_cast_once_in_bfloat16(name: str) -> None:
+    known = component("norm", name)
+    norm = known.build(known.options(), 64)
+    if hasattr(norm, "reset_parameters"):
+        norm.reset_parameters()
+    x = (3 * torch.randn(64, 64)).bfloat16()
+    exact = norm(x.float()).bfloat16()
+    assert (norm.bfloat16()(x) == exact).double().mean() > 0.99

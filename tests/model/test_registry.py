@@ -31,12 +31,12 @@ class TwiceOptions:
 @pytest.mark.parametrize(
     ("axis", "expected"),
     [
-        ("norm", {"rmsnorm", "layernorm", "none"}),
+        ("norm", {"rmsnorm", "layernorm", "layernorm_plain", "scalenorm", "dyt", "none"}),
         ("placement", {"pre", "post"}),
         ("ffn", {"relu", "gelu", "silu", "relu2", "glu", "bilinear", "swiglu", "geglu", "reglu"}),
         ("position", {"none", "sinusoidal", "learned", "rope"}),
         ("attention", {"causal"}),
-        ("init", {"cs336", "gpt2"}),
+        ("init", {"cs336", "gpt2", "xavier", "small", "wang", "scaled", "mup"}),
     ],
 )
 def test_what_can_be_chosen(axis: str, expected: set[str]) -> None:

@@ -15,7 +15,7 @@ import pytest
 import torch
 
 from lm_experiments.data import TokenizerConfig, prepare
-from lm_experiments.evaluation import Sampling, sample
+from lm_experiments.evaluation import Sampling, generation, sample
 from lm_experiments.model import Choice, ModelConfig, build_model
 from lm_experiments.training.config import (
     BatchConfig,
@@ -137,12 +137,52 @@ def test_samples_have_successive_seeds(
     assert parts[0][15:] != parts[1][15:]
 
 
+def test_several_prompts_are_each_continued_as_alone(
+    script: ModuleType, run_dir: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    run, more = str(run_dir), ["--tokens", "20", "--samples", "2"]
+    assert script.main([run, "--prompt", "the cat", "--prompt", "a", *more]) == 0
+    both = capsys.readouterr().out
+    alone = {}
+    for prompt in ("the cat", "a"):
+        for seed in ("0", "1"):
+            assert script.main([run, "--prompt", prompt, "--tokens", "20", "--seed", seed]) == 0
+            alone[prompt, seed] = capsys.readouterr().out
+    assert both == "".join(
+        f"--- prompt {number}, seed {seed} ---\n{alone[prompt, seed]}"
+        for seed in ("0", "1")
+        for number, prompt in ((1, "the cat"), (2, "a"))
+    )
+
+
+def test_without_the_cache_the_text_is_the_same(
+    script: ModuleType,
+    run_dir: Path,
+    capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    used: list[bool] = []
+    reader = generation._Reader.__init__
+
+    def spy(self: Any, model: Any, batch: int, cached: bool) -> None:
+        used.append(cached)
+        reader(self, model, batch, cached)
+
+    monkeypatch.setattr(generation._Reader, "__init__", spy)
+    texts = []
+    for flags in ([], ["--no-cache"]):
+        assert script.main([str(run_dir), "--prompt", "the", "--tokens", "30", *flags]) == 0
+        texts.append(capsys.readouterr().out)
+    assert texts[0] == texts[1]
+    assert used == [True, False]
+
+
 def test_without_a_prompt_the_text_starts_after_an_end_of_text(
     script: ModuleType, run_dir: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     prompts: list[list[int]] = []
 
-    def spy(model: object, prompt: list[int], *rest: Any, **named: Any) -> Iterator[int]:
+    def spy(model: object, prompt: list[int], *rest: Any) -> Iterator[int]:
         prompts.append(prompt)
         yield from ()
 

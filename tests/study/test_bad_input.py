@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 SENTENCES = {
-    "an unknown component": (["position=ropee"], ["sinusoidal, learned, rope", "position=rope?"]),
+    "an unknown component": (["position=ropee"], ["sinusoidal, learned,", "position=rope?"]),
     "an unknown group": (["posision=rope"], ["did you mean position?"]),
     "an unknown choice": (["optimizer=adamx"], ["optimizer=adamx", "adamw"]),
     "an unknown key": (["model.d_modle=32"], ["did you mean model.d_model?"]),
@@ -22,7 +22,7 @@ SENTENCES = {
     "a value typed as a flag": (["--seed", "1"], ["without dashes", "seed=1"]),
     "a space after a comma": (["placement=pre,", "post"], ["without spaces", "placement=pre,post"]),
     "heads that do not divide": (["model.n_heads=3"], ["16 % 3 = 1", "model.n_heads=2"]),
-    "an odd head width": (["model.d_model=6", "model.n_heads=2"], ["6 / 2 = 3", "odd"]),
+    "an odd head width": (["model.d_model=6", "model.n_heads=2"], ["head width 3", "even number"]),
     "a missing path": (["data.path=/no/such/file"], ["/no/such/file does not exist"]),
     "no path": (["data.path=null"], ["data.path"]),
     "a short corpus": (

@@ -108,7 +108,7 @@ class GivenLosses(nn.Module):
         super().__init__()
         self.scale = nn.Parameter(torch.ones(()))
 
-    def loss(self, inputs: Tensor, targets: Tensor) -> Tensor:
+    def loss(self, inputs: Tensor, targets: Tensor, z_loss: float) -> Tensor:
         return self.scale * (inputs * (targets != IGNORE_INDEX)).sum()
 
 
@@ -226,3 +226,18 @@ def test_the_model_of_a_module_keeps_its_names() -> None:
     module, _ = module_and_rows(model, run_config())
     prefixed = {f"model.{name}" for name in model.state_dict()}
     assert set(module.state_dict()) == prefixed
+
+
+def test_z_loss_is_in_the_training_loss_alone(plain_backward: None) -> None:
+    config = run_config()
+    config = dataclasses.replace(config, model=dataclasses.replace(config.model, z_loss=0.1))
+    model = build_model(config.model, 0)
+    module, _ = module_and_rows(model, config)
+    inputs, targets, tokens = batch(ignored=0.3)
+    with torch.no_grad():
+        plain = model.loss(inputs, targets).item() / tokens
+        log_z = model(inputs).logsumexp(-1)[targets != IGNORE_INDEX]
+    trained = module._accumulate(inputs, targets, tokens).item()
+    module.validation_step((inputs, targets, tokens), 0)
+    assert trained == pytest.approx(plain + 0.1 * log_z.square().mean().item(), rel=1e-5)
+    assert float(module.val_loss.compute()) == pytest.approx(plain, rel=1e-6)

@@ -2,15 +2,30 @@
 
 from __future__ import annotations
 
+import dataclasses
+import io
 import math
+from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
-from torch import nn
+from omegaconf import OmegaConf
+from torch import Tensor, nn
 
 from lm_experiments.model import Choice, ModelConfig, Transformer, build_model
 from lm_experiments.model.registry import names
-from lm_experiments.training.optimizers import AdamW, clip_gradients, parameter_groups
+from lm_experiments.training.optimizers import (
+    OPTIMIZERS,
+    SGD,
+    AdamW,
+    JointOptimizer,
+    Lion,
+    Muon,
+    Optimizer,
+    clip_gradients,
+    parameter_groups,
+)
 
 
 def small_model(**changes: object) -> Transformer:
@@ -126,3 +141,174 @@ def test_a_gradient_that_is_not_finite_shows_in_the_norm() -> None:
 def test_impossible_options_are_refused(options: dict[str, float], message: str) -> None:
     with pytest.raises(ValueError, match=message):
         AdamW(**options)
+
+
+def built_groups(name: str, model: nn.Module) -> list[dict[str, Any]]:
+    return OPTIMIZERS[name]().build(model).param_groups
+
+
+@pytest.mark.parametrize("name", OPTIMIZERS)
+@pytest.mark.parametrize("tied", [False, True])
+def test_every_optimizer_has_each_parameter_once_and_decays_matrices_alone(
+    name: str, tied: bool
+) -> None:
+    model = small_model(tie_embeddings=tied, bias=True)
+    entries = [p for group in built_groups(name, model) for p in group["params"]]
+    assert len(entries) == len(set(map(id, entries))) == len(list(model.parameters()))
+    for group in built_groups(name, model):
+        for parameter in group["params"]:
+            assert group["weight_decay"] == (
+                OPTIMIZERS[name]().weight_decay if parameter.dim() >= 2 else 0.0
+            )
+
+
+def one_step(optimizer: Optimizer, weight: Tensor, *gradients: Tensor) -> Tensor:
+    """Return the weight of a linear layer after a step for each gradient."""
+    layer = nn.Linear(weight.shape[1], weight.shape[0])
+    with torch.no_grad():
+        layer.weight.copy_(weight)
+    built = optimizer.build(layer)
+    for gradient in gradients:
+        layer.weight.grad = gradient.clone()
+        built.step()
+    return layer.weight.detach()
+
+
+def test_lion_by_hand() -> None:
+    weight, gradient = torch.tensor([[1.0, -2.0, 3.0]]), torch.tensor([[0.5, -0.1, 0.0]])
+    lion = Lion(lr=0.1, weight_decay=0.5, beta1=0.9, beta2=0.5)
+    first = one_step(lion, weight, gradient)
+    expected = weight * 0.95 - 0.1 * torch.tensor([[1.0, -1.0, 0.0]])
+    torch.testing.assert_close(first, expected)
+    # The momentum is half the first gradient, and outweighs a tenth of the second.
+    second = one_step(lion, weight, gradient, -gradient * 2)
+    torch.testing.assert_close(second, expected * 0.95 - 0.1 * torch.tensor([[1.0, -1.0, 0.0]]))
+    # Against a larger one it does not.
+    third = one_step(lion, weight, gradient, -gradient * 9)
+    torch.testing.assert_close(third, expected * 0.95 + 0.1 * torch.tensor([[1.0, -1.0, 0.0]]))
+
+
+def test_sgd_by_hand() -> None:
+    weight, gradient = torch.tensor([[1.0, -2.0]]), torch.tensor([[0.5, 1.0]])
+    sgd = SGD(lr=0.1, weight_decay=0.2, momentum=0.5)
+    first = weight - 0.1 * (gradient + 0.2 * weight)
+    momentum = 0.5 * (gradient + 0.2 * weight) + gradient + 0.2 * first
+    torch.testing.assert_close(one_step(sgd, weight, gradient), first)
+    torch.testing.assert_close(one_step(sgd, weight, gradient, gradient), first - 0.1 * momentum)
+    nesterov = SGD(lr=0.1, weight_decay=0.0, momentum=0.5, nesterov=True)
+    torch.testing.assert_close(one_step(nesterov, weight, gradient), weight - 0.15 * gradient)
+
+
+@pytest.mark.parametrize(
+    ("adjust_lr", "scale"), [("match_rms_adamw", 0.2 * math.sqrt(32)), ("original", 2.0)]
+)
+def test_a_step_of_muon_is_nearly_orthogonal(adjust_lr: str, scale: float) -> None:
+    gradient = torch.randn(32, 8, generator=torch.Generator().manual_seed(0))
+    muon = Muon(lr=0.01, weight_decay=0.0, adjust_lr=adjust_lr)
+    step = one_step(muon, torch.zeros(32, 8), gradient) / (-0.01 * scale)
+    singular = torch.linalg.svdvals(step)
+    assert singular.min().item() > 0.5 and singular.max().item() < 1.5
+    u, _, v = torch.linalg.svd(gradient, full_matrices=False)
+    cosine = (step * (u @ v)).sum() / step.norm() / (u @ v).norm()
+    assert cosine.item() > 0.95
+
+
+def test_muon_moves_the_matrices_inside_blocks_and_adamw_the_rest() -> None:
+    model = small_model(bias=True, norm=Choice("layernorm"))
+    built = Muon(lr=0.02, adamw_lr_ratio=0.1).build(model)
+    assert isinstance(built, JointOptimizer)
+    names_of = {id(parameter): name for name, parameter in model.named_parameters()}
+    muon, *rest = built.param_groups
+    assert {names_of[id(p)] for p in muon["params"]} == {
+        name
+        for name, parameter in model.named_parameters()
+        if name.startswith("blocks.") and parameter.dim() == 2
+    }
+    assert muon["lr"] == 0.02
+    for group in rest:
+        assert (group["lr"], group["lr_scale"], group["fused"]) == (0.002, 0.1, True)
+
+
+def test_the_parts_of_a_joint_optimizer_step_as_they_do_alone() -> None:
+    one, other = small_model(), small_model()
+    joint = Muon(lr=0.02).build(one)
+    parts = Muon(lr=0.02).build(other)
+    assert isinstance(parts, JointOptimizer)
+    for _ in range(3):
+        for model in (one, other):
+            learn(model)
+        joint.step()
+        for part in parts.parts:
+            part.step()
+    for wanted, found in zip(other.parameters(), one.parameters(), strict=True):
+        assert torch.equal(found, wanted)
+
+
+def learn(model: Transformer) -> None:
+    tokens = torch.arange(34).view(2, 17) % 7
+    model.zero_grad()
+    model.loss(tokens[:, :-1], tokens[:, 1:]).backward()  # type: ignore[no-untyped-call]
+
+
+def train_steps(model: Transformer, optimizer: torch.optim.Optimizer, steps: range) -> None:
+    """Take steps at a rate that rises, as a schedule makes it."""
+    for step in steps:
+        learn(model)
+        for group in optimizer.param_groups:
+            group["lr"] = 0.01 * step * group["lr_scale"]
+        optimizer.step()
+
+
+@pytest.mark.parametrize("name", OPTIMIZERS)
+def test_every_optimizer_continues_from_its_saved_state_bit_for_bit(name: str) -> None:
+    straight, cut, again = (small_model() for _ in range(3))
+    train_steps(straight, OPTIMIZERS[name]().build(straight), range(1, 5))
+    optimizer = OPTIMIZERS[name]().build(cut)
+    train_steps(cut, optimizer, range(1, 3))
+    buffer = io.BytesIO()
+    torch.save({"model": cut.state_dict(), "optimizer": optimizer.state_dict()}, buffer)
+    buffer.seek(0)
+    saved = torch.load(buffer, weights_only=True)
+    again.load_state_dict(saved["model"])
+    continued = OPTIMIZERS[name]().build(again)
+    continued.load_state_dict(saved["optimizer"])
+    train_steps(again, continued, range(3, 5))
+    for wanted, found in zip(straight.parameters(), again.parameters(), strict=True):
+        assert torch.equal(found, wanted)
+
+
+@pytest.mark.parametrize(
+    ("cls", "options", "message"),
+    [
+        (AdamW, {"beta2": 1.0}, "optimizer.beta2=1 must be 0 or more, and below 1"),
+        (AdamW, {"eps": 0.0}, "optimizer.eps=0 must be positive"),
+        (Muon, {"adamw_lr_ratio": 0.0}, "optimizer.adamw_lr_ratio=0 must be positive"),
+        (Muon, {"adjust_lr": "moonlight"}, "can be match_rms_adamw or original"),
+        (Lion, {"beta1": -0.1}, "optimizer.beta1=-0.1 must be 0 or more, and below 1"),
+        (SGD, {"momentum": 1.5}, "optimizer.momentum=1.5 must be 0 or more, and below 1"),
+        (SGD, {"momentum": 0.0, "nesterov": True}, "nesterov=true needs a momentum"),
+    ],
+)
+def test_impossible_options_of_each_optimizer_are_refused(
+    cls: type[Optimizer], options: dict[str, Any], message: str
+) -> None:
+    with pytest.raises(ValueError, match=message):
+        cls(**options)
+
+
+@pytest.mark.parametrize("name", OPTIMIZERS)
+def test_mup_takes_an_optimizer_whose_steps_have_a_set_size(name: str) -> None:
+    wide = ModelConfig(d_model=256, init=Choice("mup"))
+    if name in ("adamw", "lion"):
+        OPTIMIZERS[name]().check(wide)
+    else:
+        with pytest.raises(ValueError, match=rf"optimizer={name} is none; type optimizer=adamw"):
+            OPTIMIZERS[name]().check(wide)
+    OPTIMIZERS[name]().check(ModelConfig(d_model=128, init=Choice("mup")))
+
+
+@pytest.mark.parametrize("name", OPTIMIZERS)
+def test_the_configuration_file_of_each_optimizer_holds_its_defaults(name: str) -> None:
+    path = Path(__file__).resolve().parents[2] / "conf" / "optimizer" / f"{name}.yaml"
+    values = OmegaConf.to_container(OmegaConf.load(path))
+    assert values == {"name": name, **dataclasses.asdict(OPTIMIZERS[name]())}

@@ -1,0 +1,174 @@
+"""Fills a folder with what is prepared of a corpus: its tokenizer and both token stores."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import logging
+from collections.abc import Iterable, Iterator
+from contextlib import ExitStack
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any
+
+from lm_experiments.data.config import DataConfig, DataError, TokenizerConfig
+from lm_experiments.data.corpora import check_unchanged, load_documents
+from lm_experiments.data.hub import Dataset, is_drawn, limited, source_key
+from lm_experiments.data.keys import hash_of
+from lm_experiments.data.progress import EncodingProgress, size
+from lm_experiments.data.split import split_documents
+from lm_experiments.data.store import StoreWriter
+from lm_experiments.data.tokenizers import Tokenizer, train_tokenizer
+
+SPLIT_NAMES = ("train", "val")
+RECORD = "prepared.json"
+BATCH_DOCUMENTS = 1000
+BATCH_CHARACTERS = 1 << 24
+
+Labelled = Iterable[tuple[str, str]]
+
+logger = logging.getLogger(__name__)
+
+
+def fill_from_memory(
+    folder: Path, data: DataConfig, config: TokenizerConfig, data_hash: str
+) -> None:
+    """Prepare a corpus that is read whole: the King James Bible or text files."""
+    documents = load_documents(data)
+    check_unchanged(documents, data, data_hash)
+    split = split_documents(documents.texts, data)
+    logger.info("training the %s tokenizer on %d documents", config.name, len(split.train))
+    tokenizer = train_tokenizer(split.train, config)
+    sides = zip(SPLIT_NAMES, (split.train, split.val), strict=True)
+    labelled = ((name, text) for name, texts in sides for text in texts)
+    expected = sum(len(text.encode()) for text in documents.texts)
+    with _Writers(folder, tokenizer) as writers:
+        writers.write(data.name, labelled, expected)
+    _record(folder, data, config, {"data_hash": data_hash, **writers.headers})
+
+
+def fill_from_stream(
+    folder: Path, data: DataConfig, config: TokenizerConfig, key: str, cache_dir: Path
+) -> None:
+    """Prepare a corpus a batch at a time; its hash is of the text that passes.
+
+    Raises `DataError` where one side has no text, or the files change meanwhile.
+    """
+    dataset = Dataset(data, cache_dir)
+    sizes = [dataset.expected_bytes(split) for split in dataset.splits]
+    total = None if None in sizes else sum(filter(None, sizes))
+    told = "a size not known" if total is None else f"about {size(total)}"
+    logger.info("%s is read from %s: text of %s", data.name, data.path or data.dataset, told)
+    tokenizer = _tokenizer(dataset, config)
+    with _Writers(folder, tokenizer) as writers:
+        writers.write(data.name, _labelled(dataset), total)
+        writers.check_filled(data)
+    if data.path and source_key(data, cache_dir) != key:
+        raise DataError(
+            f"data.path={data.path} changed while it was read; start again when it is complete"
+        )
+    files = {split: dataset.files(split) for split in dataset.splits}
+    facts = {"data_hash": hash_of(writers.hashes), "files": files, **writers.headers}
+    _record(folder, data, config, facts)
+
+
+def recorded_hash(folder: Path) -> str:
+    """Return the data hash of a prepared folder; raises `DataError` where it has none."""
+    try:
+        record = json.loads((folder / RECORD).read_text(encoding="utf-8"))
+        return str(record["data_hash"])
+    except (OSError, ValueError, KeyError, TypeError) as error:
+        raise DataError(f"{folder / RECORD} is damaged; prepare the data again") from error
+
+
+class _Writers:
+    """Both stores, open at once, with the hash of the text that went into each."""
+
+    def __init__(self, folder: Path, tokenizer: Tokenizer) -> None:
+        self._folder = folder
+        self._tokenizer = tokenizer
+        self._writers = {
+            name: StoreWriter(folder / f"{name}.bin", tokenizer) for name in SPLIT_NAMES
+        }
+        self._digests = {name: hashlib.sha256() for name in SPLIT_NAMES}
+        self._stack = ExitStack()
+
+    def __enter__(self) -> _Writers:
+        self._tokenizer.save(self._folder / "tokenizer.json")
+        for writer in self._writers.values():
+            self._stack.enter_context(writer)
+        return self
+
+    def __exit__(self, *error: Any) -> None:
+        self._stack.__exit__(*error)
+
+    @property
+    def headers(self) -> dict[str, Any]:
+        return {name: writer.header for name, writer in self._writers.items()}
+
+    @property
+    def hashes(self) -> dict[str, str]:
+        return {name: digest.hexdigest() for name, digest in self._digests.items()}
+
+    def write(self, label: str, documents: Labelled, expected: int | None) -> None:
+        """Encode documents, each with the name of its side, in batches."""
+        token_bytes = 2 if self._tokenizer.vocab_size <= 1 << 16 else 4
+        with EncodingProgress(label, expected, token_bytes) as progress:
+            for name, batch in _batches(documents):
+                sizes = [self._digest(name, text) for text in batch]
+                encoded = self._tokenizer.encode_batch(batch)
+                for ids, text_bytes in zip(encoded, sizes, strict=True):
+                    self._writers[name].add(ids, text_bytes)
+                tokens = sum(map(len, encoded)) + len(encoded)
+                progress.add(len(batch), sum(sizes), tokens)
+
+    def check_filled(self, data: DataConfig) -> None:
+        for name, side in zip(SPLIT_NAMES, ("training", "validation"), strict=True):
+            if not self._writers[name].documents:
+                raise DataError(
+                    f"data.name={data.name} leaves no {side} text; type another "
+                    f"data.val_{'split' if data.divided else 'fraction'}, or raise "
+                    "data.max_documents and data.max_bytes where they are set"
+                )
+
+    def _digest(self, name: str, text: str) -> int:
+        encoded = text.encode()
+        self._digests[name].update(len(encoded).to_bytes(8, "little"))
+        self._digests[name].update(encoded)
+        return len(encoded)
+
+
+def _tokenizer(dataset: Dataset, config: TokenizerConfig) -> Tokenizer:
+    texts: Iterator[str] = (text for name, text in _labelled(dataset) if name == "train")
+    if config.name == "bpe":
+        texts = limited(texts, None, config.sample_bytes)
+        logger.info("training the bpe tokenizer on at most %s of text", size(config.sample_bytes))
+    return train_tokenizer(texts, config)
+
+
+def _labelled(dataset: Dataset) -> Iterator[tuple[str, str]]:
+    """Yield every document with the side it is for, in reading order."""
+    train, *val = dataset.splits
+    for text in dataset.documents(train):
+        drawn = not val and is_drawn(text, dataset.config)
+        yield "val" if drawn else "train", text
+    for split in val:
+        yield from (("val", text) for text in dataset.documents(split))
+
+
+def _batches(documents: Labelled) -> Iterator[tuple[str, list[str]]]:
+    """Yield groups of documents that are for one side; the order within a side is kept."""
+    waiting: dict[str, list[str]] = {name: [] for name in SPLIT_NAMES}
+    characters = dict.fromkeys(SPLIT_NAMES, 0)
+    for name, text in documents:
+        waiting[name].append(text)
+        characters[name] += len(text)
+        if characters[name] >= BATCH_CHARACTERS or len(waiting[name]) >= BATCH_DOCUMENTS:
+            yield name, waiting[name]
+            waiting[name], characters[name] = [], 0
+    yield from ((name, batch) for name, batch in waiting.items() if batch)
+
+
+def _record(folder: Path, data: DataConfig, config: TokenizerConfig, facts: dict[str, Any]) -> None:
+    record = {"data": asdict(data), "tokenizer": asdict(config), **facts}
+    (folder / RECORD).write_text(json.dumps(record, indent=2) + "\n", encoding="utf-8")

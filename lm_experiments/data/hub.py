@@ -1,0 +1,263 @@
+"""Streams the documents of a dataset through `datasets`: from the Hugging Face hub, or a folder."""
+
+from __future__ import annotations
+
+import hashlib
+import itertools
+import logging
+from collections.abc import Iterable, Iterator
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any
+
+from lm_experiments.data.config import DataConfig, DataError
+from lm_experiments.data.keys import hash_of
+from lm_experiments.data.scans import content_sha256, remembered
+
+BATCH_ROWS = 1000
+TRAIN, COLUMN = "train", "text"
+VALIDATION = ("validation", "valid", "val", "dev")
+PLAIN_SUFFIXES = (".txt", ".jsonl", ".json")
+PARQUET = ".parquet"
+WITHOUT_NETWORK = "python scripts/prepare_data.py prepares it where there is a network"
+
+logger = logging.getLogger(__name__)
+
+
+def source_key(config: DataConfig, cache_dir: Path) -> str:
+    """Return a hash of all that decides the text: the options, and the contents of a folder.
+
+    A dataset of the hub is known by its name and revision. Without a revision that is whatever was
+    newest when it was prepared: no network is needed to find it again.
+    """
+    options = {key: value for key, value in asdict(config).items() if value is not None}
+    path = options.pop("path", None)
+    if path is None:
+        return hash_of({"options": options})
+    folder = Path(path).expanduser()
+    hashes = {
+        file.relative_to(folder).as_posix(): remembered(file, "file", content_sha256, cache_dir)
+        for file in _folder_files(config, folder)
+    }
+    return hash_of({"options": options, "files": hashes})
+
+
+def _folder_files(config: DataConfig, folder: Path) -> list[Path]:
+    if not folder.is_dir():
+        raise DataError(
+            f"data.path={config.path} is not a folder; type that of a copy of the dataset"
+        )
+    below = [path for path in folder.rglob("*") if path.is_file()]
+    seen = [p for p in below if not any(s.startswith(".") for s in p.relative_to(folder).parts)]
+    if not seen:
+        raise DataError(f"data.path={config.path} holds no file; type a folder with a dataset")
+    return sorted(seen)
+
+
+class Dataset:
+    """An opened dataset, whose documents are read a batch at a time and never all at once."""
+
+    def __init__(self, config: DataConfig, cache_dir: Path) -> None:
+        """Find the files; `DataError` where `datasets`, the dataset or a split is lacking.
+
+        What `datasets` notes for itself lies below `cache_dir`; the text does not.
+        """
+        self.config = config
+        self._notes = str(cache_dir / "datasets")
+        self._where = str(Path(config.path).expanduser() if config.path else config.dataset)
+        self._builder = self._open()
+        # Of plain text files each row is a line, not a document.
+        self._has_lines = hasattr(self._builder.config, "sample_by")
+        self._check_splits()
+        self._warn_of_unread()
+
+    @property
+    def splits(self) -> list[str]:
+        """The splits that are read: that for training, and that for validation if there is one."""
+        names = [self.config.train_split or TRAIN, self.config.val_split]
+        return [name for name in names if name is not None]
+
+    def files(self, split: str) -> list[str]:
+        """Return the files of a split; those of the hub name the commit."""
+        return [str(file) for file in self._builder.config.data_files[split]]
+
+    def documents(self, split: str) -> Iterator[str]:
+        """Yield the documents of a split that are not blank, within the limits of the options.
+
+        Raises `DataError` where a row holds no text, or the dataset can no longer be read.
+        """
+        texts: Iterable[str] = self._rows(split)
+        if self._has_lines and self.config.separator is not None:
+            texts = cut(texts, self.config.separator)
+        filled = (text for text in texts if text.strip())
+        return limited(filled, self.config.max_documents, self.config.max_bytes)
+
+    def expected_bytes(self, split: str) -> int | None:
+        """Return about how many bytes of text a split has, None where its files do not tell."""
+        if self.config.max_documents is not None:
+            return self.config.max_bytes
+        known = [size for size in (self.config.max_bytes, self._file_bytes(split)) if size]
+        return min(known, default=None)
+
+    def _rows(self, split: str) -> Iterator[str]:
+        column = self.config.text_column or COLUMN
+        try:
+            stream = self._builder.as_streaming_dataset(split=split).with_format("arrow")
+            for table in stream.iter(batch_size=BATCH_ROWS):
+                if column not in table.column_names:
+                    raise DataError(
+                        f"data.text_column={column} is not a column of {self._where}, which has "
+                        f"{', '.join(table.column_names)}; type data.text_column= and one of them"
+                    )
+                yield from map(self._checked, table.column(column).to_pylist())
+        except DataError:
+            raise
+        except Exception as error:  # each file system and format has errors of its own
+            raise self._unreadable(error) from error
+
+    def _checked(self, value: object) -> str:
+        if value is not None and not isinstance(value, str):
+            column = self.config.text_column or COLUMN
+            raise DataError(
+                f"data.text_column={column} of {self._where} holds {type(value).__name__} and not "
+                "text; type data.text_column= and a column of text"
+            )
+        return value or ""
+
+    def _file_bytes(self, split: str) -> int | None:
+        import fsspec
+
+        try:
+            file_system, _ = fsspec.core.url_to_fs(self.files(split)[0])
+            sizes = [int(file_system.size(file)) for file in self.files(split)]
+            if all(file.endswith(PLAIN_SUFFIXES) for file in self.files(split)):
+                return sum(sizes)
+            if all(file.endswith(PARQUET) for file in self.files(split)):
+                with file_system.open(self.files(split)[0]) as first:
+                    share = parquet_text_bytes(first, self.config.text_column or COLUMN)
+                return round(share / sizes[0] * sum(sizes))
+        except Exception as error:  # an estimate is not worth an end
+            logger.info("the size of %s is not known: %s", self._where, error)
+        return None
+
+    def _open(self) -> Any:
+        library = _library(self.config)
+        try:
+            if self.config.path and self.config.train_files:
+                return self._open_folder(library)
+            return self._builder_of(library, self._data_files())
+        except DataError:
+            raise
+        except Exception as error:  # each file system and format has errors of its own
+            raise self._unreadable(error) from error
+
+    def _open_folder(self, library: Any) -> Any:
+        """Open a folder by the files' usual names, or as it is laid out where it has none such."""
+        named = self._data_files() or {}
+        if any([*Path(self._where).glob(pattern)] for pattern in named.values()):
+            return self._builder_of(library, named)
+        logger.warning(
+            "%s has no %s; its files are taken as they are laid out",
+            self._where,
+            " nor ".join(named.values()),
+        )
+        return self._builder_of(library, None)
+
+    def _builder_of(self, library: Any, data_files: dict[str, str] | None) -> Any:
+        config = self.config
+        subset = None if config.path else config.subset
+        return library.load_dataset_builder(
+            self._where,
+            name=subset,
+            data_files=data_files,
+            revision=config.revision,
+            cache_dir=self._notes,
+        )
+
+    def _data_files(self) -> dict[str, str] | None:
+        config = self.config
+        named = {config.train_split or TRAIN: config.train_files}
+        if config.val_split is not None:
+            named[config.val_split] = config.val_files
+        return {split: files for split, files in named.items() if files is not None} or None
+
+    def _check_splits(self) -> None:
+        known = list(self._builder.config.data_files or ())
+        for option, name in (("train_split", self.splits[0]), ("val_split", self.splits[-1])):
+            if name not in known:
+                raise DataError(
+                    f"data.{option}={name} is not a split of {self._where}, which has "
+                    f"{', '.join(map(str, known))}; type data.{option}= and one of them"
+                    + (", or data.val_split=null to draw it" if option == "val_split" else "")
+                )
+
+    def _warn_of_unread(self) -> None:
+        others = sorted(set(self._builder.config.data_files) & set(VALIDATION) - {*self.splits})
+        if self.config.val_split is None and others:
+            logger.warning(
+                "%s has a split %s, which is not read: validation text is drawn from the "
+                "training split; type data.val_split=%s to take it",
+                self._where,
+                others[0],
+                others[0],
+            )
+
+    def _unreadable(self, error: Exception) -> DataError:
+        reason = " ".join(str(error).split())[:300] or type(error).__name__
+        if self.config.path:
+            remedy = f"type data.path= and a folder that data.name={self.config.name} can read"
+        else:
+            remedy = f"type data.path= and a folder with a copy of it; {WITHOUT_NETWORK}"
+        return DataError(f"{self._where} cannot be read as a dataset ({reason}); {remedy}")
+
+
+def cut(lines: Iterable[str], separator: str) -> Iterator[str]:
+    """Yield the documents that a separator divides lines of text into, without its line breaks."""
+    kept: list[str] = []
+    for line in lines:
+        *ended, rest = line.split(separator)
+        for part in ended:
+            yield "\n".join([*kept, part]).strip("\r\n")
+            kept.clear()
+        kept.append(rest)
+    yield "\n".join(kept).strip("\r\n")
+
+
+def limited(
+    texts: Iterable[str], max_documents: int | None, max_bytes: int | None
+) -> Iterator[str]:
+    """Yield texts from the beginning, in whole, until one would exceed a limit."""
+    size = 0
+    for text in itertools.islice(texts, max_documents):
+        size += len(text.encode())
+        if max_bytes is not None and size > max_bytes:
+            return
+        yield text
+
+
+def is_drawn(text: str, config: DataConfig) -> bool:
+    """Whether a document is for validation, by its text alone, so that equal ones stay together."""
+    digest = hashlib.sha256(f"{config.split_seed}\n{text}".encode()).digest()
+    return int.from_bytes(digest[:8], "little") < config.val_fraction * 2**64
+
+
+def parquet_text_bytes(file: Any, column: str) -> int:
+    """Return how many bytes a column of a Parquet file has uncompressed, by its metadata."""
+    from pyarrow import parquet
+
+    metadata = parquet.ParquetFile(file).metadata
+    groups = [metadata.row_group(index) for index in range(metadata.num_row_groups)]
+    chunks = [group.column(index) for group in groups for index in range(group.num_columns)]
+    return sum(int(c.total_uncompressed_size) for c in chunks if c.path_in_schema == column)
+
+
+def _library(config: DataConfig) -> Any:
+    try:
+        import datasets
+    except ImportError:
+        raise DataError(
+            f"data={config.name} is read through the package datasets, which is not installed; "
+            "type pip install 'lm_experiments[hf]'"
+        ) from None
+    datasets.disable_progress_bars()
+    return datasets

@@ -1,0 +1,252 @@
+"""Tokenizers that are read from files of others, and the one that is not known.
+
+Their end-of-text token lies wherever the files put it.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Sequence
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import tokenizers as hf
+from numpy.typing import NDArray
+from tokenizers import decoders, models, pre_tokenizers
+
+from lm_experiments.data.config import READS_FILES, DataError, TokenizerConfig
+from lm_experiments.data.keys import hash_of
+from lm_experiments.data.tokenizer import END_OF_TEXT, Ids, Tokenizer
+
+GPT2_FILES = (("vocab.json", "merges.txt"), ("encoder.json", "vocab.bpe"))
+
+
+def files_hash(config: TokenizerConfig) -> str | None:
+    """Return the sha256 in hex of what the tokenizer's files say, None where it reads none.
+
+    Raises `DataError` where they cannot be read.
+    """
+    if config.name not in READS_FILES:
+        return None
+    path = Path(str(config.path)).expanduser()
+    try:
+        if config.name == "file":
+            return hash_of(json.loads(_read(_json_file(path))))
+        vocabulary, merges = map(_read, _gpt2_files(path))
+        rules = [line for line in merges.splitlines() if not line.startswith("#version")]
+        return hash_of([json.loads(vocabulary), rules])
+    except ValueError as error:
+        if isinstance(error, DataError):
+            raise
+        raise DataError(
+            f"tokenizer.path={path} is not JSON ({_one_line(error)}); "
+            f"type the path of {READS_FILES[config.name]}"
+        ) from error
+
+
+class FileTokenizer(Tokenizer):
+    """A tokenizer of the `tokenizers` library, as its `tokenizer.json` describes it.
+
+    Text is encoded as it stands: without a start or an end that the file would add, and without
+    looking for the names of special tokens in it.
+    """
+
+    name = "file"
+
+    def __init__(self, backend: hf.Tokenizer, end_of_text: str) -> None:
+        """Take a tokenizer and the name of the token that ends its documents."""
+        self._backend = backend
+        self.end_of_text = end_of_text
+        backend.encode_special_tokens = True
+        backend.no_padding()
+        backend.no_truncation()
+
+    @classmethod
+    def train(cls, texts: Iterable[str], config: TokenizerConfig) -> FileTokenizer:
+        """Read the tokenizer from `config.path`; `texts` are not looked at."""
+        path = _json_file(Path(str(config.path)).expanduser())
+        end_of_text = config.end_of_text or END_OF_TEXT
+        backend = _parsed(_read(path), end_of_text, path)
+        return cls(backend, _checked_end(backend, end_of_text, path))
+
+    @classmethod
+    def from_state(cls, state: Any) -> FileTokenizer:
+        """Build the tokenizer from what `state` gave."""
+        return cls(hf.Tokenizer.from_str(json.dumps(state["backend"])), state["end_of_text"])
+
+    def state(self) -> Any:
+        """Return the tokenizer as its library writes it, and the name of its end of text."""
+        return {"backend": json.loads(self._backend.to_str()), "end_of_text": self.end_of_text}
+
+    @cached_property
+    def ordinary_size(self) -> int:
+        """One less than the number of ids, of which one ends documents."""
+        return max(self._backend.get_vocab(with_added_tokens=True).values())
+
+    @cached_property
+    def end_of_text_id(self) -> int:
+        """The id that follows every document, anywhere among the others."""
+        found = self._backend.token_to_id(self.end_of_text)
+        assert found is not None
+        return int(found)
+
+    @cached_property
+    def unknown_id(self) -> int | None:
+        """The id of all that the vocabulary lacks, or None where it lacks nothing."""
+        unknown = getattr(self._backend.model, "unk_token", None)
+        return None if unknown is None else self._backend.token_to_id(unknown)
+
+    def encode(self, text: str) -> Ids:
+        """Return the ids of one text."""
+        return self.encode_batch([text])[0]
+
+    def encode_batch(self, texts: Sequence[str]) -> list[Ids]:
+        """Return the ids of each text, using all cores."""
+        encoded = self._backend.encode_batch_fast(list(texts), add_special_tokens=False)
+        return [np.array(encoding.ids, dtype=np.int32) for encoding in encoded]
+
+    def decode_ordinary(self, ids: list[int]) -> str:
+        """Return the text of ids."""
+        return self._backend.decode(ids, skip_special_tokens=False)
+
+    def token_bytes(self) -> NDArray[np.int64] | None:
+        """Return the bytes of each id of a byte-level vocabulary, None for other kinds."""
+        if not isinstance(self._backend.decoder, decoders.ByteLevel):
+            return None
+        sizes = np.zeros(self.vocab_size, dtype=np.int64)
+        for token, index in self._backend.get_vocab(with_added_tokens=False).items():
+            sizes[index] = len(token)  # one character stands for one byte
+        for index, added in self._backend.get_added_tokens_decoder().items():
+            sizes[index] = len(added.content.encode())
+        sizes[self.end_of_text_id] = 0
+        return sizes
+
+
+class GPT2Tokenizer(FileTokenizer):
+    """The byte-level BPE of GPT-2 (Radford et al. 2019), from its vocabulary and its merges."""
+
+    name = "gpt2"
+
+    @classmethod
+    def train(cls, texts: Iterable[str], config: TokenizerConfig) -> GPT2Tokenizer:
+        """Read the two files from the folder `config.path`; `texts` are not looked at."""
+        folder = Path(str(config.path)).expanduser()
+        vocabulary, merges = _gpt2_files(folder)
+        try:
+            backend = hf.Tokenizer(models.BPE.from_file(str(vocabulary), str(merges)))
+        except Exception as error:  # the library raises bare exceptions
+            raise DataError(
+                f"{vocabulary} and {merges.name} are not a vocabulary and its merges "
+                f"({_one_line(error)}); download them again"
+            ) from error
+        backend.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
+        backend.decoder = decoders.ByteLevel()
+        backend.add_special_tokens([_checked_end(backend, END_OF_TEXT, vocabulary)])
+        return cls(backend, END_OF_TEXT)
+
+
+class NoTokenizer(Tokenizer):
+    """The unknown tokenizer of ready tokens: it has a size, and turns nothing into text."""
+
+    name = "none"
+
+    def __init__(self, vocab_size: int) -> None:
+        """Take the number of ids."""
+        self.size = vocab_size
+
+    @classmethod
+    def train(cls, texts: Iterable[str], config: TokenizerConfig) -> NoTokenizer:
+        """Take the size that `config` chooses."""
+        assert config.vocab_size is not None
+        return cls(config.vocab_size)
+
+    @classmethod
+    def from_state(cls, state: Any) -> NoTokenizer:
+        """Build the tokenizer from its size."""
+        return cls(int(state))
+
+    def state(self) -> int:
+        """Return the size."""
+        return self.size
+
+    @property
+    def ordinary_size(self) -> int:
+        """One less than the size: where the end of text lies is not known."""
+        return self.size - 1
+
+    @property
+    def end_of_text_id(self) -> int:
+        """Not known; raises `DataError`."""
+        raise self._unknown()
+
+    def encode(self, text: str) -> Ids:
+        """Raise `DataError`: no text can be encoded."""
+        raise self._unknown()
+
+    def decode(self, ids: Iterable[int]) -> str:
+        """Raise `DataError`: no text can be had."""
+        raise self._unknown()
+
+    def decode_ordinary(self, ids: list[int]) -> str:
+        """Raise `DataError`: no text can be had."""
+        raise self._unknown()
+
+    def _unknown(self) -> DataError:
+        return DataError(
+            "tokenizer=none has no text for its tokens; type tokenizer=gpt2 or tokenizer=file, "
+            "with tokenizer.path=, to train with the tokenizer that made them"
+        )
+
+
+def _json_file(path: Path) -> Path:
+    return path / "tokenizer.json" if path.is_dir() else path
+
+
+def _gpt2_files(folder: Path) -> tuple[Path, Path]:
+    for names in GPT2_FILES:
+        vocabulary, merges = (folder / name for name in names)
+        if vocabulary.is_file() and merges.is_file():
+            return vocabulary, merges
+    raise DataError(f"tokenizer.path={folder} is not {READS_FILES['gpt2']}; type one that is")
+
+
+def _read(path: Path) -> str:
+    try:
+        return path.read_text(encoding="utf-8")
+    except (OSError, UnicodeDecodeError) as error:
+        reason = getattr(error, "strerror", None) or "it is not UTF-8"
+        raise DataError(
+            f"tokenizer.path={path} cannot be read ({reason}); "
+            f"type the path of {READS_FILES['file']}"
+        ) from error
+
+
+def _parsed(text: str, end_of_text: str, path: Path) -> hf.Tokenizer:
+    try:
+        values = json.loads(text)
+        for token in values.get("added_tokens") or ():
+            # Only a special token can be kept from being found in ordinary text.
+            token["special"] = token["special"] or token["content"] == end_of_text
+        return hf.Tokenizer.from_str(json.dumps(values))
+    except Exception as error:  # the library raises bare exceptions
+        raise DataError(
+            f"tokenizer.path={path} is not a tokenizer.json ({_one_line(error)}); "
+            f"type the path of {READS_FILES['file']}"
+        ) from error
+
+
+def _checked_end(backend: hf.Tokenizer, end_of_text: str, path: Path) -> str:
+    if backend.token_to_id(end_of_text) is None:
+        special = [token.content for token in backend.get_added_tokens_decoder().values()]
+        known = f"; its special tokens are {', '.join(special)}" if special else ""
+        raise DataError(
+            f"{path} has no token {end_of_text} to end documents with{known}; "
+            "type tokenizer.end_of_text= and the name of one it has, in quotes"
+        )
+    return end_of_text
+
+
+def _one_line(error: Exception) -> str:
+    return " ".join(str(error).split())[:200]

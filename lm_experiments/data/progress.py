@@ -1,0 +1,105 @@
+"""Tells how far the encoding of a text is, and from its first part how long the rest will take."""
+
+from __future__ import annotations
+
+import logging
+import time
+from types import TracebackType
+
+from rich.console import Console
+from rich.progress import BarColumn, Progress, TaskProgressColumn, TextColumn, TimeRemainingColumn
+
+SAMPLE_SECONDS = 2.0
+LOG_SECONDS = 30.0
+
+logger = logging.getLogger(__name__)
+
+
+class EncodingProgress:
+    """A bar on a terminal, and lines in the log: an estimate early on, then one now and then."""
+
+    def __init__(self, label: str, expected_bytes: int | None, bytes_per_token: int) -> None:
+        """Take what is expected, None where that is not known."""
+        self.label = label
+        self.expected = expected_bytes
+        self.bytes_per_token = bytes_per_token
+        self.documents = self.bytes = self.tokens = 0
+        console = Console(stderr=True)
+        columns = (TextColumn("{task.description}"), BarColumn(), TaskProgressColumn())
+        self._bar = Progress(
+            *columns,
+            TimeRemainingColumn(),
+            TextColumn("{task.fields[amount]}"),
+            console=console,
+            disable=not console.is_terminal,
+            transient=True,
+        )
+
+    def __enter__(self) -> EncodingProgress:
+        """Start the clock."""
+        self._bar.start()
+        self._task = self._bar.add_task(f"encoding {self.label}", total=self.expected, amount="")
+        self._started = self._logged = time.monotonic()
+        self._estimated = False
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, value: BaseException | None, _: TracebackType | None
+    ) -> None:
+        """Take the bar away, and say what there was."""
+        self._bar.stop()
+        if kind is None:
+            logger.info("%s: encoded %s", self.label, self._amount())
+
+    def add(self, documents: int, text_bytes: int, tokens: int) -> None:
+        """Count documents that have been encoded."""
+        self.documents += documents
+        self.bytes += text_bytes
+        self.tokens += tokens
+        self._bar.update(self._task, completed=self.bytes, amount=self._amount())
+        now = time.monotonic()
+        if not self._estimated and now - self._started >= SAMPLE_SECONDS:
+            self._estimated = True
+            self._logged = now
+            logger.info("%s: %s", self.label, self.estimate(now - self._started))
+        elif now - self._logged >= LOG_SECONDS:
+            self._logged = now
+            logger.info("%s: %s so far; %s", self.label, self._amount(), self._left(now))
+
+    def estimate(self, seconds: float) -> str:
+        """Return how much there will be and how long it will take, by what took `seconds`."""
+        if self.expected is None or not self.bytes:
+            return f"{size(self.bytes)} took {duration(seconds)}; how much there is is not known"
+        scale = max(1.0, self.expected / self.bytes)
+        tokens = round(self.tokens * scale)
+        return (
+            f"about {size(self.expected)} of text; at the pace of its first {size(self.bytes)} "
+            f"about {tokens:,} tokens, {size(tokens * self.bytes_per_token)} on disk, in about "
+            f"{duration(seconds * scale)}"
+        )
+
+    def _left(self, now: float) -> str:
+        if self.expected is None or not self.bytes:
+            return "how much is left is not known"
+        left = max(0.0, self.expected / self.bytes - 1)
+        return f"about {duration((now - self._started) * left)} left"
+
+    def _amount(self) -> str:
+        return f"{self.documents:,} documents, {size(self.bytes)}, {self.tokens:,} tokens"
+
+
+def size(count: float) -> str:
+    """Return a number of bytes as people say it."""
+    for unit in ("bytes", "kB", "MB", "GB"):
+        if count < 1000:
+            return f"{count:.0f} {unit}" if unit == "bytes" else f"{count:.1f} {unit}"
+        count /= 1000
+    return f"{count:.1f} TB"
+
+
+def duration(seconds: float) -> str:
+    """Return a time as people say it."""
+    if seconds < 90:
+        return f"{seconds:.0f} s"
+    minutes = seconds / 60
+    return f"{minutes:.0f} min" if minutes < 90 else f"{minutes / 60:.1f} h"

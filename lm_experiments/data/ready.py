@@ -1,0 +1,147 @@
+"""Ready token files, mapped where they lie: raw uint16 as nanoGPT writes them, and files with the
+header of llm.c and modded-nanogpt."""
+
+from __future__ import annotations
+
+import hashlib
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+from typing import cast
+
+import numpy as np
+from numpy.typing import NDArray
+
+from lm_experiments.data.config import DataConfig, DataError
+from lm_experiments.data.keys import hash_of
+from lm_experiments.data.scans import Facts, remembered
+from lm_experiments.data.store import CHUNK_TOKENS, DTYPES, Shards, Tokens, TokenStore
+from lm_experiments.data.tokenizer import Tokenizer
+
+HEADER_INTS = 256
+MAGIC = 20240520
+VERSION = 1
+TOKEN_BYTES = 2
+PATTERNS = {"train": "*train*.bin", "val": "*val*.bin"}
+
+
+@dataclass(frozen=True)
+class ReadyTokens:
+    """Training and validation tokens with the hash of both."""
+
+    train: TokenStore
+    val: TokenStore
+    data_hash: str
+
+
+def open_ready(config: DataConfig, tokenizer: Tokenizer, cache_dir: Path) -> ReadyTokens:
+    """Map the files that `config` names; each is read whole once, to be hashed and checked.
+
+    Raises `DataError` where a file is missing or damaged, or holds an id that is not in the
+    vocabulary.
+    """
+    files = {split: _files(config, split) for split in PATTERNS}
+    scans = {
+        split: [_checked(path, tokenizer.vocab_size, cache_dir) for path in paths]
+        for split, paths in files.items()
+    }
+    hashes = {split: [facts["sha256"] for facts in found] for split, found in scans.items()}
+    return ReadyTokens(
+        # Only the validation loss is told by the byte.
+        train=_store(files["train"], tokenizer, None),
+        val=_store(files["val"], tokenizer, tokenizer.token_bytes()),
+        data_hash=hash_of({"tokens": hashes}),
+    )
+
+
+def _files(config: DataConfig, split: str) -> list[Path]:
+    folder = Path(str(config.path)).expanduser()
+    if not folder.is_dir():
+        raise DataError(
+            f"data.path={config.path} is not a folder; type that of the .bin files, and "
+            "data.train_files= and data.val_files= where their names do not say train and val"
+        )
+    pattern = getattr(config, f"{split}_files") or PATTERNS[split]
+    found = sorted(path for path in folder.glob(pattern) if path.is_file())
+    if not found:
+        raise DataError(
+            f"data.path={config.path} has no file {pattern}; type data.{split}_files= and a "
+            "pattern of those it has"
+        )
+    return found
+
+
+def _checked(path: Path, vocab_size: int, cache_dir: Path) -> Facts:
+    facts = remembered(path, "ready tokens", _scan, cache_dir)
+    if facts["largest"] >= vocab_size:
+        raise DataError(
+            f"{path} holds the token id {facts['largest']}, but the vocabulary has {vocab_size}; "
+            f"type tokenizer.vocab_size={facts['largest'] + 1} or more, or choose the tokenizer "
+            "that made it"
+        )
+    return facts
+
+
+def _scan(path: Path) -> Facts:
+    digest = hashlib.sha256()
+    largest = 0
+    for chunk in _chunks(_map(path)):
+        digest.update(chunk.tobytes())
+        largest = max(largest, int(chunk.max()))
+    return {"sha256": digest.hexdigest(), "largest": largest}
+
+
+def _map(path: Path) -> Tokens:
+    size = path.stat().st_size
+    offset = _header_bytes(path, size)
+    if size == offset or (size - offset) % TOKEN_BYTES:
+        raise DataError(
+            f"{path} has {size} bytes, which is no number of 2-byte token ids; "
+            "copy it again, or leave it out of data.path"
+        )
+    return np.memmap(path, dtype=DTYPES["uint16"], mode="r", offset=offset)
+
+
+def _header_bytes(path: Path, size: int) -> int:
+    """Return where the tokens begin: after a header, or at once where there is none."""
+    first = np.fromfile(path, dtype="<i4", count=3)
+    if len(first) < 3 or first[0] != MAGIC:
+        return 0
+    _, version, promised = (int(number) for number in first)
+    if version != VERSION:
+        raise DataError(
+            f"{path} has version {version} of the header where {VERSION} is read, that of "
+            "2-byte tokens; write it again by a script for GPT-2 tokens"
+        )
+    header = 4 * HEADER_INTS
+    held = (size - header) // TOKEN_BYTES
+    if held != promised:
+        raise DataError(
+            f"{path} holds {held} tokens where its header promises {promised}; copy it again"
+        )
+    return header
+
+
+def _store(
+    paths: list[Path], tokenizer: Tokenizer, token_bytes: NDArray[np.int64] | None
+) -> TokenStore:
+    parts = [_map(path) for path in paths]
+    return TokenStore(
+        path=paths[0],
+        tokens=parts[0] if len(parts) == 1 else Shards(parts),
+        documents=None,
+        bytes=None if token_bytes is None else _text_bytes(parts, token_bytes),
+        vocab_size=tokenizer.vocab_size,
+        tokenizer_fingerprint=tokenizer.fingerprint,
+        unknown=0,
+    )
+
+
+def _text_bytes(parts: list[Tokens], token_bytes: NDArray[np.int64]) -> int:
+    count = partial(np.bincount, minlength=len(token_bytes))
+    return sum(int(count(chunk) @ token_bytes) for part in parts for chunk in _chunks(part))
+
+
+def _chunks(tokens: Tokens) -> list[Tokens]:
+    """Cut tokens into views, so that a file larger than memory can be read."""
+    return cast("list[Tokens]", np.array_split(tokens, 1 + len(tokens) // CHUNK_TOKENS))

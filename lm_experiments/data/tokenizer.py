@@ -1,0 +1,110 @@
+"""What a tokenizer is: text to token ids and back.
+
+No text encodes to the end-of-text token, not even its own name.
+"""
+
+from __future__ import annotations
+
+import json
+from abc import ABC, abstractmethod
+from collections.abc import Iterable, Sequence
+from functools import cached_property
+from pathlib import Path
+from typing import Any, ClassVar
+
+import numpy as np
+from numpy.typing import NDArray
+
+from lm_experiments.data.config import DataError, TokenizerConfig
+from lm_experiments.data.keys import hash_of
+
+END_OF_TEXT = "<|endoftext|>"
+UNKNOWN = "\ufffd"
+
+Ids = NDArray[np.int32]
+
+
+class Tokenizer(ABC):
+    """Encodes text to ids below `vocab_size` and decodes them."""
+
+    name: ClassVar[str]
+
+    @classmethod
+    @abstractmethod
+    def train(cls, texts: Iterable[str], config: TokenizerConfig) -> Tokenizer:
+        """Build the tokenizer from training text, or from the files that `config` names."""
+
+    @classmethod
+    @abstractmethod
+    def from_state(cls, state: Any) -> Tokenizer:
+        """Build the tokenizer from what `state` gave."""
+
+    @abstractmethod
+    def state(self) -> Any:
+        """Return, as a JSON value, all that determines the tokenizer."""
+
+    @property
+    @abstractmethod
+    def ordinary_size(self) -> int:
+        """The number of ids that text encodes to."""
+
+    @property
+    def vocab_size(self) -> int:
+        """The number of ids, the end-of-text token included."""
+        return self.ordinary_size + 1
+
+    @property
+    def end_of_text_id(self) -> int:
+        """The id that follows every document."""
+        return self.ordinary_size
+
+    @property
+    def unknown_id(self) -> int | None:
+        """The id of all that the vocabulary lacks, or None where it lacks nothing."""
+        return None
+
+    @cached_property
+    def fingerprint(self) -> str:
+        """The sha256 in hex of the vocabulary and its rules."""
+        return hash_of({"name": self.name, "state": self.state()})
+
+    @abstractmethod
+    def encode(self, text: str) -> Ids:
+        """Return the ids of one text, shape (tokens,)."""
+
+    def encode_batch(self, texts: Sequence[str]) -> list[Ids]:
+        """Return the ids of each text."""
+        return [self.encode(text) for text in texts]
+
+    def decode(self, ids: Iterable[int]) -> str:
+        """Return the text of ids, with the end of text by its name.
+
+        Bytes that are not UTF-8 become U+FFFD. Raises `DataError` on an id out of range.
+        """
+        parts: list[list[int]] = [[]]
+        for token in map(int, ids):
+            if not 0 <= token < self.vocab_size:
+                raise DataError(
+                    f"token id {token} is not in the vocabulary; "
+                    f"give ids from 0 to {self.vocab_size - 1}"
+                )
+            if token == self.end_of_text_id:
+                parts.append([])
+            else:
+                parts[-1].append(token)
+        return END_OF_TEXT.join(map(self.decode_ordinary, parts))
+
+    @abstractmethod
+    def decode_ordinary(self, ids: list[int]) -> str:
+        """Return the text of ids among which there is no end of text."""
+
+    def token_bytes(self) -> NDArray[np.int64] | None:
+        """Return how many bytes of text each id stands for, shape (vocab_size,).
+
+        None where that is not a property of the id alone. The end of text stands for none.
+        """
+        return None
+
+    def save(self, path: Path) -> None:
+        """Write the tokenizer to one JSON file."""
+        path.write_text(json.dumps({"name": self.name, "state": self.state()}), encoding="utf-8")

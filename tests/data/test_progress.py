@@ -1,0 +1,34 @@
+"""What is told of an encoding in progress: amounts, and the time the rest takes."""
+
+from __future__ import annotations
+
+import pytest
+
+from lm_experiments.data.progress import EncodingProgress, duration, size
+
+
+@pytest.mark.parametrize(
+    ("count", "text"),
+    [(0, "0 bytes"), (999, "999 bytes"), (2_200_000_000, "2.2 GB"), (5e12, "5.0 TB")],
+)
+def test_sizes_are_said_as_people_say_them(count: float, text: str) -> None:
+    assert size(count) == text
+
+
+@pytest.mark.parametrize(("seconds", "text"), [(12.4, "12 s"), (600, "10 min"), (5400, "1.5 h")])
+def test_times_are_said_as_people_say_them(seconds: float, text: str) -> None:
+    assert duration(seconds) == text
+
+
+def test_an_estimate_scales_what_was_measured() -> None:
+    with EncodingProgress("text", 1_000_000, bytes_per_token=2) as progress:
+        progress.add(documents=3, text_bytes=100_000, tokens=25_000)
+        told = progress.estimate(seconds=6.0)
+    assert "about 1.0 MB of text" in told
+    assert "about 250,000 tokens, 500.0 kB on disk, in about 60 s" in told
+
+
+def test_where_the_size_is_not_known_none_is_told() -> None:
+    with EncodingProgress("text", None, bytes_per_token=2) as progress:
+        progress.add(documents=3, text_bytes=100_000, tokens=25_000)
+        assert "is not known" in progress.estimate(seconds=6.0)
