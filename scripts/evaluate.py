@@ -4,16 +4,17 @@ from __future__ import annotations
 
 import argparse
 import logging
+import os
 import sys
 from collections.abc import Sequence
 from pathlib import Path
 
 import torch
 
-from lm_experiments.data import DataConfig, load_documents, split_documents
-from lm_experiments.evaluation import EncodedText, Score, Subject, encode
+from lm_experiments.data import DataConfig
+from lm_experiments.evaluation import EncodedText, Score, Subject, documents_to_evaluate, encode
 from lm_experiments.study.choices import load_installed, take_code_paths
-from lm_experiments.study.trained import open_run
+from lm_experiments.study.trained import corpus_to_evaluate, open_run
 from lm_experiments.training.typed import ConfigError
 
 DESCRIPTION = """\
@@ -29,11 +30,14 @@ examples:
   python scripts/evaluate.py RUN RUN --contexts 64,128,256
   python scripts/evaluate.py RUN --data text --path notes.txt
   python scripts/evaluate.py RUN hf:FOLDER --data text --path notes.txt
+  python scripts/evaluate.py RUN --data tinystories data.max_documents=1000
   python scripts/evaluate.py RUN code_paths=[my_norm.py]
 
-Another text is read whole; of another corpus (--data kjv), the validation part. Losses in nats per
-token compare runs of one tokenizer; bits per byte compare any on the same text. Code is never run
-from a run directory: where a run has components of your own, name their file with code_paths."""
+Text files are read whole, of other corpora the validation part; data.KEY=VALUE is as for
+scripts/train.py. Losses in nats per token compare runs of one tokenizer, bits per byte any on the
+same text. Code is never run from a run directory: where a run has components of your own, name
+their file with code_paths."""
+CACHE = Path(os.environ.get("LM_EXPERIMENTS_CACHE", "~/.cache/lm_experiments")).expanduser()
 HUGGING_FACE = "hf:"
 COLUMNS = (
     ("context", 8),
@@ -70,25 +74,32 @@ def _parser() -> argparse.ArgumentParser:
     )
     parser.add_argument("words", metavar="RUN", nargs="+", help="run directories, runs/NAME/RUN")
     parser.add_argument("--contexts", help="context lengths, such as 64,128 (default: the run's)")
-    parser.add_argument("--data", metavar="NAME", help="another corpus: text, kjv")
-    parser.add_argument("--path", help="where --data text lies: a file, a folder or a glob")
+    parser.add_argument(
+        "--data", metavar="NAME", help="another corpus: text, kjv, tinystories, ..."
+    )
+    parser.add_argument("--path", help="where it lies: for text a file, a folder or a glob")
     parser.add_argument("--device", default="auto", help="cpu, cuda, mps (default: a GPU, if any)")
     return parser
 
 
 def _evaluate(options: argparse.Namespace) -> None:
-    runs = take_code_paths(options.words)
+    words = take_code_paths(options.words)
+    runs = [word for word in words if not word.startswith("data.")]
     if not runs:
         raise ConfigError("No run is named; type python scripts/evaluate.py and a run directory.")
-    contexts, data, device = _contexts(options.contexts), _data(options), _device(options.device)
+    contexts, device = _contexts(options.contexts), _device(options.device)
+    data = _data(options, [word for word in words if word not in runs])
     subjects = [_subject(word) for word in runs]
     for subject in subjects:
-        subject.check(contexts)
+        subject.check_positions(contexts)
+    texts = _texts(subjects, data)
+    for subject, text in zip(subjects, texts, strict=True):
+        subject.check_text(text, contexts)
     width = max(len("run"), *(len(subject.name) for subject in subjects))
     print(f"Loss over {_described(data)}.")
     print("  ".join([f"{'run':{width}}", *(f"{name:>{size}}" for name, size in COLUMNS)]))
-    for subject in subjects:
-        for found in subject.scores(_text(subject, data), contexts, device):
+    for subject, text in zip(subjects, texts, strict=True):
+        for found in subject.scores(text, contexts, device):
             print("  ".join([f"{subject.name:{width}}", *_cells(found)]), flush=True)
 
 
@@ -122,16 +133,12 @@ def _contexts(text: str | None) -> list[int]:
     return lengths
 
 
-def _data(options: argparse.Namespace) -> DataConfig | None:
-    if options.data is None:
-        if options.path is not None:
-            raise ConfigError(
-                f"--path {options.path} is read with --data text alone; type --data text too."
-            )
-        return None
-    if options.data == "text" and not options.path:
-        raise ConfigError("--data text needs --path and a file, a folder or a glob.")
-    return DataConfig(name=options.data, path=options.path)
+def _data(options: argparse.Namespace, words: Sequence[str]) -> DataConfig | None:
+    if options.data is not None:
+        return corpus_to_evaluate(options.data, options.path, words)
+    for given in [*([f"--path {options.path}"] if options.path else []), *words]:
+        raise ConfigError(f"{given} is read with --data alone; type for example --data text too.")
+    return None
 
 
 def _device(name: str) -> str:
@@ -147,26 +154,32 @@ def _device(name: str) -> str:
 def _described(data: DataConfig | None) -> str:
     if data is None:
         return "the validation text of each run"
-    return f"all of {data.path}" if data.path else f"the validation text of data={data.name}"
+    return f"all of {data.path}" if data.name == "text" else f"validation text of {data.name}"
 
 
-def _text(subject: Subject, data: DataConfig | None) -> EncodedText:
+def _texts(subjects: Sequence[Subject], data: DataConfig | None) -> list[EncodedText]:
+    """Return the text that each is evaluated on; those of one tokenizer share it."""
     if data is None:
-        if subject.validation is None:
-            raise ConfigError(f"{subject.name} has no text of its own; type --data text --path.")
-        return subject.validation
-    documents = load_documents(data).texts
-    # A file that is named is meant whole; of a corpus, the rest may have been trained on.
-    text = encode(
-        documents if data.path else split_documents(documents, data).val, subject.tokenizer
-    )
+        for subject in subjects:
+            if subject.validation is None:
+                raise ConfigError(f"{subject.name} has no text of its own; type --data and a name.")
+        return [subject.validation for subject in subjects if subject.validation is not None]
+    encoded: dict[str, EncodedText] = {}
+    for subject in subjects:
+        name = subject.tokenizer.fingerprint
+        if name not in encoded:
+            encoded[name] = encode(documents_to_evaluate(data, CACHE), subject.tokenizer)
+            _warn_of_unknown(subject, encoded[name])
+    return [encoded[subject.tokenizer.fingerprint] for subject in subjects]
+
+
+def _warn_of_unknown(subject: Subject, text: EncodedText) -> None:
     if text.unknown:
         print(
             f"warning: {text.unknown} of {len(text.tokens)} tokens are characters that the "
             f"tokenizer of {subject.name} does not know; its bits per byte are too low.",
             file=sys.stderr,
         )
-    return text
 
 
 def _cells(found: Score) -> list[str]:
@@ -175,7 +188,7 @@ def _cells(found: Score) -> list[str]:
         f"{found.tokens:,}",
         f"{found.loss:.4f}",
         f"{found.perplexity:.2f}",
-        f"{found.bits_per_byte:.4f}",
+        "unknown" if found.bits_per_byte is None else f"{found.bits_per_byte:.4f}",
     )
     return [f"{value:>{size}}" for value, (_, size) in zip(values, COLUMNS, strict=True)]
 

@@ -128,12 +128,12 @@ class Dataset:
         import fsspec
 
         try:
-            file_system, _ = fsspec.core.url_to_fs(self.files(split)[0])
-            sizes = [int(file_system.size(file)) for file in self.files(split)]
-            if all(file.endswith(PLAIN_SUFFIXES) for file in self.files(split)):
+            placed = [fsspec.core.url_to_fs(file) for file in self.files(split)]
+            sizes = [int(file_system.size(path)) for file_system, path in placed]
+            if all(path.endswith(PLAIN_SUFFIXES) for _, path in placed):
                 return sum(sizes)
-            if all(file.endswith(PARQUET) for file in self.files(split)):
-                with file_system.open(self.files(split)[0]) as first:
+            if all(path.endswith(PARQUET) for _, path in placed):
+                with placed[0][0].open(placed[0][1]) as first:
                     share = parquet_text_bytes(first, self.config.text_column or COLUMN)
                 return round(share / sizes[0] * sum(sizes))
         except Exception as error:  # an estimate is not worth an end

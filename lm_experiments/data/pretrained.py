@@ -171,6 +171,11 @@ class NoTokenizer(Tokenizer):
         """Return the size."""
         return self.size
 
+    @cached_property
+    def fingerprint(self) -> str:
+        """The same for every size: a larger one does not make other tokens of the text."""
+        return hash_of({"name": self.name})
+
     @property
     def ordinary_size(self) -> int:
         """One less than the size: where the end of text lies is not known."""

@@ -12,8 +12,9 @@ from .generation import (
     sample_batch,
     stream,
 )
-from .loss import EncodedText, Score, encode, score
+from .loss import Score, score
 from .subject import EvaluationError, Subject
+from .texts import EncodedText, documents_to_evaluate, encode
 
 __all__ = [
     "EncodedText",
@@ -22,6 +23,7 @@ __all__ = [
     "Sampling",
     "Score",
     "Subject",
+    "documents_to_evaluate",
     "encode",
     "next_token_probabilities",
     "sample",

@@ -3,41 +3,18 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable
 from dataclasses import dataclass
 
-import numpy as np
 import torch
 
-from lm_experiments.data import IGNORE_INDEX, EvaluationBatches, Tokenizer, TokenStore
-from lm_experiments.data.store import Tokens
+from lm_experiments.data import IGNORE_INDEX, EvaluationBatches
 from lm_experiments.model import Transformer
+
+from .texts import EncodedText
 
 # Tokens of one forward pass; what is more does not fit the cache of a CPU.
 BATCH_TOKENS = {"cpu": 1 << 12}
 BATCH_TOKENS_ELSEWHERE = 1 << 16
-# Documents that are encoded at once.
-BATCH_DOCUMENTS = 1000
-
-
-@dataclass(frozen=True)
-class EncodedText:
-    """Documents as a model reads them: their tokens in order, each followed by one end of text.
-
-    Attributes:
-        tokens: shape (token count,), an unsigned type.
-        bytes: UTF-8 bytes of the text, without ends of text.
-        unknown: tokens that stand for what the vocabulary lacks.
-    """
-
-    tokens: Tokens
-    bytes: int
-    unknown: int = 0
-
-    @classmethod
-    def of(cls, store: TokenStore) -> EncodedText:
-        """Return what a store holds, still mapped from its file."""
-        return cls(store.tokens, store.bytes, store.unknown)
 
 
 @dataclass(frozen=True)
@@ -47,7 +24,7 @@ class Score:
     context_length: int
     loss: float
     tokens: int
-    bytes: int
+    bytes: int | None
 
     @property
     def perplexity(self) -> float:
@@ -58,20 +35,11 @@ class Score:
             return math.inf
 
     @property
-    def bits_per_byte(self) -> float:
-        """The loss of the whole text in bits, over the bytes it encodes."""
+    def bits_per_byte(self) -> float | None:
+        """The loss of the whole text in bits, over the bytes it encodes; None without those."""
+        if self.bytes is None:
+            return None
         return self.loss * self.tokens / (math.log(2) * self.bytes)
-
-
-def encode(documents: Iterable[str], tokenizer: Tokenizer) -> EncodedText:
-    """Encode documents, held in memory."""
-    parts, size = [], 0
-    for document in documents:
-        parts.append(np.append(tokenizer.encode(document), tokenizer.end_of_text_id))
-        size += len(document.encode())
-    ids = np.concatenate(parts) if parts else np.empty(0)
-    unknown = 0 if tokenizer.unknown_id is None else int((ids == tokenizer.unknown_id).sum())
-    return EncodedText(ids.astype(np.uint32), size, unknown)
 
 
 @torch.inference_mode()

@@ -8,7 +8,8 @@ from dataclasses import dataclass
 from lm_experiments.data import Tokenizer
 from lm_experiments.model import ModelConfig, Transformer, sketch_model
 
-from .loss import EncodedText, Score, score
+from .loss import Score, score
+from .texts import EncodedText
 
 
 class EvaluationError(ValueError):
@@ -32,7 +33,7 @@ class Subject:
     tokenizer: Tokenizer
     validation: EncodedText | None = None
 
-    def check(self, contexts: Sequence[int]) -> None:
+    def check_positions(self, contexts: Sequence[int]) -> None:
         """Refuse contexts that its positions do not reach, without loading it.
 
         Raises:
@@ -43,11 +44,11 @@ class Subject:
         except ValueError as error:
             raise EvaluationError(f"{self.name}: {error}") from None
 
-    def scores(self, text: EncodedText, contexts: Sequence[int], device: str) -> Iterator[Score]:
-        """Yield the loss over a text at each context length, its own where none is given.
+    def check_text(self, text: EncodedText, contexts: Sequence[int]) -> None:
+        """Refuse contexts that a text does not fill.
 
         Raises:
-            EvaluationError: for a context that the text does not fill.
+            EvaluationError: naming the subject.
         """
         for length in contexts:
             if length >= len(text.tokens):
@@ -55,6 +56,9 @@ class Subject:
                     f"{self.name}: a context of {length} is not below the {len(text.tokens)} "
                     "tokens of the text; choose a shorter one, or a longer text."
                 )
+
+    def scores(self, text: EncodedText, contexts: Sequence[int], device: str) -> Iterator[Score]:
+        """Yield the loss over a text at each context length, its own where none is given."""
         model = self.load(device)
         for length in contexts or [self.config.context_length]:
             yield score(model, text, length)

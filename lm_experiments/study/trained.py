@@ -1,20 +1,25 @@
-"""A run directory opened for use: its configuration, its tokenizer and its model."""
+"""A run directory opened for use: its configuration, its tokenizer, its model; and other texts."""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 import yaml
 
-from lm_experiments.data import PreparedData, prepare
+from lm_experiments.data import DataConfig, PreparedData, prepare
 from lm_experiments.model import Transformer
 from lm_experiments.model.registry import UnknownComponentError
 from lm_experiments.training.checkpoints import load_model
-from lm_experiments.training.config import RunConfig, load_config
-from lm_experiments.training.typed import ConfigError
+from lm_experiments.training.config import BatchConfig, RunConfig, load_config
+from lm_experiments.training.typed import ConfigError, build
 
+from .explain import CONF
 from .plan import read_result
+
+# What OmegaConf reads as a value that has to be given.
+MISSING = "???"
 
 
 @dataclass(frozen=True)
@@ -68,3 +73,29 @@ def _corpus_of(directory: Path, config: RunConfig) -> PreparedData:
             f"since {directory} was trained, and with it the tokenizer; put the old text back."
         )
     return data
+
+
+def corpus_to_evaluate(name: str, path: str | None, words: Sequence[str]) -> DataConfig:
+    """Return a corpus by its name in ``conf/data``, at other values where words give them.
+
+    Args:
+        name: as after ``data=``.
+        path: its ``data.path``, None for that of the file.
+        words: ``data.key=value``.
+
+    Raises:
+        ConfigError: where it is not known, or a value is missing or wrong.
+    """
+    known = sorted(file.stem for file in (CONF / "data").glob("*.yaml"))
+    if name not in known:
+        raise ConfigError(f"--data {name} is not known; it can be {', '.join(known)}.")
+    values = yaml.safe_load((CONF / "data" / f"{name}.yaml").read_text(encoding="utf-8"))
+    values.pop("defaults", None)
+    if path is not None:
+        values["path"] = path
+    for word in words:
+        key, _, value = word.removeprefix("data.").partition("=")
+        values[key] = yaml.safe_load(value)
+    if values.get("path") == MISSING:
+        raise ConfigError(f"--data {name} needs --path and a file, a folder or a glob.")
+    return build(BatchConfig, values, "data").corpus

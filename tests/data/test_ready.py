@@ -187,3 +187,9 @@ def test_a_tokenizer_that_learns_from_text_is_refused(folder: Path, name: str) -
 def test_no_tokenizer_is_for_ready_tokens_alone(tmp_path: Path) -> None:
     with pytest.raises(DataError, match="tokenizer=none cannot encode the text of data=kjv"):
         prepare(DataConfig(), NONE, tmp_path)
+
+
+def test_a_larger_vocabulary_of_the_same_tokens_is_no_other_tokenizer(folder: Path) -> None:
+    # A padded vocabulary is compared by loss per token: bits per byte are not known for either.
+    larger = prepared(folder, TokenizerConfig("none", 304)).tokenizer
+    assert larger.fingerprint == prepared(folder).tokenizer.fingerprint

@@ -70,6 +70,7 @@ def test_perplexity_and_bits_per_byte() -> None:
     found = Score(8, loss=2.0, tokens=30, bytes=120)
     assert found.perplexity == pytest.approx(7.38906)
     assert found.bits_per_byte == pytest.approx(2.0 / math.log(2) / 4)
+    assert Score(8, loss=2.0, tokens=30, bytes=None).bits_per_byte is None
     assert Score(8, loss=1000.0, tokens=1, bytes=1).perplexity == math.inf
     assert math.isnan(Score(8, loss=math.nan, tokens=1, bytes=1).perplexity)
 

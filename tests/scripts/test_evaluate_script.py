@@ -15,6 +15,7 @@ import pytest
 import torch
 
 from lm_experiments.data import Documents
+from lm_experiments.evaluation import texts
 
 ROOT = Path(__file__).resolve().parents[2]
 
@@ -87,6 +88,7 @@ def test_the_loss_is_that_of_the_last_validation_and_can_be_taken_elsewhere(
     for arguments, sentence in REFUSED:
         assert script.main([argument.replace("RUN", str(run)) for argument in arguments]) == 2
         captured = capfd.readouterr()
+        assert captured.out == ""
         assert captured.err.startswith("error: ")
         assert captured.err.count("\n") == 1
         assert sentence in captured.err
@@ -96,9 +98,12 @@ REFUSED: list[tuple[list[str], str]] = [
     (["RUN", "--contexts", "64,x"], "--contexts 64,x is not a list of context lengths; type for"),
     (["RUN", "--contexts", "0"], "--contexts 0 is not a list"),
     (["RUN", "--contexts", "99999"], ": a context of 99999 is not below the"),
-    (["RUN", "--path", "x.txt"], "--path x.txt is read with --data text alone"),
+    (["RUN", "--path", "x.txt"], "--path x.txt is read with --data alone"),
     (["RUN", "--data", "text"], "--data text needs --path"),
-    (["RUN", "--data", "nothing"], "data.name='nothing' is unknown; type one of"),
+    (["RUN", "--data", "nothing"], "--data nothing is not known; it can be fineweb_edu, hf, kjv,"),
+    (["RUN", "--data", "tokens", "--path", "x"], "data=tokens is no text that another"),
+    (["RUN", "data.separator=x"], "data.separator=x is read with --data alone"),
+    (["RUN", "--data", "kjv", "data.speed=1"], "data.speed is not a key"),
     (["RUN", "--device", "abacus"], "--device abacus cannot be used here; type --device cpu."),
     (["RUN/.."], "is a sweep; name one of its runs, for example"),
     (["RUN", "absent"], "absent is not a run directory"),
@@ -141,12 +146,13 @@ def test_of_another_corpus_the_validation_part_is_read(
     monkeypatch: pytest.MonkeyPatch,
     capfd: pytest.CaptureFixture[str],
 ) -> None:
-    documents = Documents([f"{i}" * 50 for i in range(10)])
-    monkeypatch.setattr(script, "load_documents", lambda data: documents)
+    documents = Documents([f"{i % 10}" * 50 for i in range(100)])
+    monkeypatch.setattr(texts, "load_documents", lambda data: documents)
     assert script.main([str(run_of()), "--data", "kjv"]) == 0
     out = capfd.readouterr().out
-    assert out.startswith("Loss over the validation text of data=kjv.\n")
-    assert rows(out)[0]["tokens"] == "50"
+    assert out.startswith("Loss over validation text of kjv.\n")
+    # Three of a hundred, as conf/data/kjv.yaml has it, each with an end of text.
+    assert rows(out)[0]["tokens"] == "152"
 
 
 def test_starts_without_the_training_libraries() -> None:
