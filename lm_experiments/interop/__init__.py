@@ -17,12 +17,11 @@ if _missing := [name for name in _NEEDED if find_spec(name) is None]:
 from .convert import FAMILIES, from_hf, load_hf, to_hf  # noqa: E402
 from .errors import InteropError  # noqa: E402
 from .folders import read_folder, write_folder  # noqa: E402
-from .tokenizers import TheirTokenizer, to_fast  # noqa: E402
+from .tokenizers import to_fast  # noqa: E402
 
 __all__ = [
     "FAMILIES",
     "InteropError",
-    "TheirTokenizer",
     "from_hf",
     "load_hf",
     "read_folder",

@@ -198,8 +198,7 @@ def _misfits(ours: ModelConfig, family: Mapping[str, Allowed]) -> list[str]:
 def _has_no_multipliers(ours: ModelConfig) -> bool:
     """Return whether scores and logits are as in any other scheme, as in muP at its base width."""
     asked = multipliers(ours)
-    usual = ours.width_of_head**-0.5
-    return asked.logits == 1 and math.isclose(asked.attention_scale or usual, usual, rel_tol=1e-9)
+    return math.isclose(asked.logits, 1) and math.isclose(asked.attention_scale, 1)
 
 
 def _allows(allowed: Allowed | None, value: Any, ours: ModelConfig) -> bool:

@@ -15,7 +15,7 @@ from lm_experiments.model import ModelConfig, Transformer
 from .convert import config_from_hf, to_hf
 from .errors import InteropError
 from .sources import Folder
-from .tokenizers import TheirTokenizer, to_fast
+from .tokenizers import from_folder, to_fast
 
 UNFINISHED = ".unfinished"
 
@@ -50,14 +50,14 @@ def write_folder(out: Path, model: Transformer, tokenizer: Tokenizer) -> str:
     return type(theirs).__name__
 
 
-def read_folder(folder: Path) -> tuple[ModelConfig, TheirTokenizer]:
+def read_folder(folder: Path) -> tuple[ModelConfig, Tokenizer]:
     """Return the configuration and the tokenizer of a folder of theirs; `load_hf` has the model.
 
     Raises:
         InteropError: where one of them cannot be taken over, or they do not belong together.
     """
     config = config_from_hf(Folder(folder).config)
-    tokenizer = TheirTokenizer(folder)
+    tokenizer = from_folder(folder)
     if tokenizer.vocab_size > config.vocab_size:
         raise InteropError(
             f"The tokenizer of {folder} has {tokenizer.vocab_size} tokens, and its model "

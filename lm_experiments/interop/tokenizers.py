@@ -3,18 +3,17 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import tokenizers as backends
 from tokenizers import decoders, models, pre_tokenizers
 from transformers import AutoTokenizer, PreTrainedTokenizerFast
 
 from lm_experiments.data import Tokenizer
-from lm_experiments.data.config import TokenizerConfig
-from lm_experiments.data.tokenizers import END_OF_TEXT, UNKNOWN, Ids
+from lm_experiments.data.pretrained import FileTokenizer
+from lm_experiments.data.tokenizer import END_OF_TEXT, UNKNOWN
 
 from .errors import InteropError
 
@@ -56,64 +55,27 @@ def to_fast(tokenizer: Tokenizer) -> Any:
     return fast
 
 
-class TheirTokenizer(Tokenizer):
-    """The tokenizer of a folder of theirs; documents end with its ``eos_token``.
+def from_folder(folder: Path) -> Tokenizer:
+    """Return the tokenizer of a folder of theirs; documents end with its ``eos_token``.
 
     As here, nothing is added to a text, and no text encodes to a special token.
+
+    Raises:
+        InteropError: where there is none, or none that ends documents.
     """
-
-    name = "hf"
-
-    def __init__(self, folder: Path) -> None:
-        """Load it; `InteropError` where there is none, or none that ends documents."""
-        self.folder = folder
-        try:
-            self._theirs = AutoTokenizer.from_pretrained(
-                folder, local_files_only=True, split_special_tokens=True
-            )
-        except (OSError, ValueError) as error:
-            raise InteropError(
-                f"{folder} has no tokenizer that can be loaded; it needs a tokenizer.json."
-            ) from error
-        if self._theirs.eos_token_id is None:
-            raise InteropError(
-                f"The tokenizer of {folder} has no eos_token to end documents with; set it in its "
-                "tokenizer_config.json."
-            )
-
-    @classmethod
-    def train(cls, texts: Iterable[str], config: TokenizerConfig) -> TheirTokenizer:
-        """Refuse: it was trained by others."""
-        raise InteropError("A tokenizer of theirs is loaded from its folder, and never trained.")
-
-    @classmethod
-    def from_state(cls, state: Any) -> TheirTokenizer:
-        """Load it from the folder that `state` gave."""
-        return cls(Path(state))
-
-    def state(self) -> str:
-        """Return the folder it was loaded from."""
-        return str(self.folder)
-
-    @property
-    def ordinary_size(self) -> int:
-        """One less than the number of ids, of which one ends documents."""
-        return len(self._theirs) - 1
-
-    @property
-    def end_of_text_id(self) -> int:
-        """The id that follows every document, anywhere among the others."""
-        return int(self._theirs.eos_token_id)
-
-    def encode(self, text: str) -> Ids:
-        """Return the ids of one text."""
-        # Texts longer than the model's context are cut into windows later.
-        ids = self._theirs.encode(text, add_special_tokens=False, verbose=False)
-        return np.array(ids, dtype=np.int32)
-
-    def decode_ordinary(self, ids: list[int]) -> str:
-        """Return the text of ids."""
-        return str(self._theirs.decode(ids, clean_up_tokenization_spaces=False))
+    try:
+        theirs = AutoTokenizer.from_pretrained(folder, local_files_only=True)
+        backend = theirs.backend_tokenizer
+    except (OSError, ValueError, AttributeError) as error:
+        raise InteropError(
+            f"{folder} has no tokenizer that can be loaded; it needs a tokenizer.json."
+        ) from error
+    if theirs.eos_token is None:
+        raise InteropError(
+            f"The tokenizer of {folder} has no eos_token to end documents with; set it in its "
+            "tokenizer_config.json."
+        )
+    return FileTokenizer(backend, theirs.eos_token)
 
 
 def _bpe(state: Any) -> backends.Tokenizer:

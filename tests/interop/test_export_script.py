@@ -204,7 +204,7 @@ def test_the_loss_of_an_export_is_that_of_the_run(
     assert len({row[3] for row in rows}) == 2
 
     assert evaluate.main([f"hf:{tmp_path / 'out'}"]) == 2
-    assert "type --data text --path" in capfd.readouterr().err
+    assert "has no text of its own; type --data" in capfd.readouterr().err
     assert evaluate.main([f"hf:{tmp_path / 'nowhere'}"]) == 2
     assert "no config.json" in capfd.readouterr().err
 

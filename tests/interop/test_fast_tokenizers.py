@@ -12,8 +12,10 @@ import tokenizers as backends
 from transformers import AutoConfig, AutoTokenizer
 
 from lm_experiments.data import TokenizerConfig
+from lm_experiments.data.pretrained import FileTokenizer
 from lm_experiments.data.tokenizers import BPETokenizer, Tokenizer, train_tokenizer
-from lm_experiments.interop import FAMILIES, InteropError, TheirTokenizer, to_fast
+from lm_experiments.interop import FAMILIES, InteropError, to_fast
+from lm_experiments.interop.tokenizers import from_folder
 
 TEXT = "the cat sat on the mat;\n\n  the dog  sat <unk> é ünï \ufffd log. don't 12 " * 40
 TEXTS = (
@@ -64,14 +66,14 @@ def test_no_family_puts_its_own_rules_in_place_of_ours(kind: str, tmp_path: Path
 
 def test_a_folder_of_theirs_encodes_as_it_was_written(tokenizer: Tokenizer, tmp_path: Path) -> None:
     reload(tokenizer, tmp_path)
-    back = TheirTokenizer(tmp_path)
+    back = from_folder(tmp_path)
     assert back.vocab_size == tokenizer.vocab_size
     assert back.end_of_text_id == tokenizer.end_of_text_id
     for text in TEXTS:
         assert back.encode(text).tolist() == tokenizer.encode(text).tolist()
     ids = [*tokenizer.encode("the cat").tolist(), tokenizer.end_of_text_id]
     assert back.decode(ids) == tokenizer.decode(ids)
-    assert TheirTokenizer.from_state(back.state()).fingerprint == back.fingerprint
+    assert back.unknown_id == tokenizer.unknown_id
 
 
 def test_theirs_adds_nothing_and_finds_no_end_in_text(tmp_path: Path) -> None:
@@ -97,21 +99,19 @@ def test_theirs_adds_nothing_and_finds_no_end_in_text(tmp_path: Path) -> None:
     )
     AutoConfig.for_model("llama").save_pretrained(tmp_path)
     assert AutoTokenizer.from_pretrained(tmp_path)("a<|endoftext|>")["input_ids"] == [256, 97, 256]
-    assert TheirTokenizer(tmp_path).encode("a<|endoftext|>").tolist() == list(b"a<|endoftext|>")
+    assert from_folder(tmp_path).encode("a<|endoftext|>").tolist() == list(b"a<|endoftext|>")
 
 
 def test_a_folder_without_a_tokenizer_or_without_an_end(tmp_path: Path) -> None:
     AutoConfig.for_model("llama").save_pretrained(tmp_path)
     with pytest.raises(InteropError, match=r"needs a tokenizer\.json"):
-        TheirTokenizer(tmp_path)
+        from_folder(tmp_path)
     to_fast(train_tokenizer([TEXT], CONFIGS["bytes"])).save_pretrained(tmp_path)
     settings = tmp_path / "tokenizer_config.json"
     values = json.loads(settings.read_text())
     settings.write_text(json.dumps({**values, "eos_token": None}))
     with pytest.raises(InteropError, match="no eos_token"):
-        TheirTokenizer(tmp_path)
-    with pytest.raises(InteropError, match="never trained"):
-        TheirTokenizer.train([], CONFIGS["bytes"])
+        from_folder(tmp_path)
 
 
 def test_a_tokenizer_that_is_not_known_is_refused() -> None:
@@ -126,16 +126,22 @@ def test_a_tokenizer_from_a_file_has_its_end_wherever_the_file_has_it() -> None:
     backend = backends.Tokenizer(backends.models.BPE({"<end>": 0, "a": 1, "b": 2}, []))
     backend.add_special_tokens(["<end>"])
 
-    class FromFile(BPETokenizer):
-        name = "file"
-        end_of_text_id = 0
-
-        def state(self) -> Any:
-            return {"backend": json.loads(backend.to_str()), "end_of_text": "<end>"}
-
-    theirs = to_fast(FromFile(backend))
+    theirs = to_fast(FileTokenizer(backend, "<end>"))
     assert theirs.eos_token_id == 0
     assert theirs("ab")["input_ids"] == [1, 2]
+
+
+def test_gpt2_s_own_files(tmp_path: Path) -> None:
+    characters = backends.pre_tokenizers.ByteLevel.alphabet()
+    vocabulary = {"<|endoftext|>": 0, **{c: i + 1 for i, c in enumerate(sorted(characters))}}
+    vocabulary["th"] = len(vocabulary)
+    (tmp_path / "vocab.json").write_text(json.dumps(vocabulary))
+    (tmp_path / "merges.txt").write_text("#version: 0.2\nt h\n")
+    ours = train_tokenizer([], TokenizerConfig("gpt2", path=str(tmp_path)))
+    theirs = to_fast(ours)
+    for text in TEXTS:
+        assert theirs(text)["input_ids"] == ours.encode(text).tolist()
+    assert theirs.eos_token_id == ours.end_of_text_id == 0
 
 
 def test_an_end_of_text_that_is_ordinary_text_too_is_refused() -> None:
