@@ -21,6 +21,7 @@ DESCRIPTION = """\
 Print the loss of trained runs, each by its newest checkpoint: over the validation text of the run
 or over another text, at the context length of the run or at others. A longer context shows each
 token more of what is before it; positions that are trained (position=learned) cannot be longer.
+hf:FOLDER is a model of Hugging Face's transformers in a local folder; it needs --data.
 
 The run directories are only read. Losses are taken in float32, in windows that do not overlap."""
 EXAMPLES = """\
@@ -28,6 +29,7 @@ examples:
   python scripts/evaluate.py runs/grid/pre-relu-rope-s0-1a2b3c4d
   python scripts/evaluate.py RUN RUN --contexts 64,128,256
   python scripts/evaluate.py RUN --data text --path notes.txt
+  python scripts/evaluate.py RUN hf:FOLDER --data text --path notes.txt
   python scripts/evaluate.py RUN --data tinystories data.max_documents=1000
   python scripts/evaluate.py RUN code_paths=[my_norm.py]
 
@@ -36,6 +38,7 @@ scripts/train.py. Losses in nats per token compare runs of one tokenizer, bits p
 same text. Code is never run from a run directory: where a run has components of your own, name
 their file with code_paths."""
 CACHE = Path(os.environ.get("LM_EXPERIMENTS_CACHE", "~/.cache/lm_experiments")).expanduser()
+HUGGING_FACE = "hf:"
 COLUMNS = (
     ("context", 8),
     ("tokens", 12),
@@ -53,7 +56,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     try:
         load_installed()
         _evaluate(options)
-    except (ValueError, OSError) as error:
+    except (ValueError, OSError, ImportError) as error:
         print(f"error: {error}", file=sys.stderr)
         return 2
     except KeyboardInterrupt:
@@ -101,9 +104,19 @@ def _evaluate(options: argparse.Namespace) -> None:
 
 
 def _subject(word: str) -> Subject:
+    if word.startswith(HUGGING_FACE):
+        return _their_subject(Path(word.removeprefix(HUGGING_FACE)))
     run = open_run(Path(word))
     validation = EncodedText.of(run.data.val)
     return Subject(run.directory.name, run.config.model, run.model, run.data.tokenizer, validation)
+
+
+def _their_subject(folder: Path) -> Subject:
+    # Imports transformers, which takes seconds, and may not be installed.
+    from lm_experiments.interop import load_hf, read_folder
+
+    config, tokenizer = read_folder(folder)
+    return Subject(folder.name, config, lambda on: load_hf(folder).float().to(on), tokenizer)
 
 
 def _contexts(text: str | None) -> list[int]:

@@ -1,0 +1,223 @@
+"""Which family of theirs can express a model of ours, and what stands in the way where none can."""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from lm_experiments.model import AXES, ModelConfig
+from lm_experiments.model.init import multipliers
+
+from .activations import GATED, UNGATED
+from .errors import InteropError
+from .options import kv_heads, option, options_of, window
+
+# The values that a choice may have, or how they follow from others. ANY allows all.
+Allowed = tuple[Any, ...] | Callable[[ModelConfig], tuple[Any, ...]]
+ANY: tuple[Any, ...] = ("*",)
+NO: tuple[Any, ...] = (None,)
+
+# What does not change what a trained model computes for one document.
+FREE = (
+    "dropout",
+    "z_loss",
+    "document_mask",
+    "end_of_text",
+    "match",
+    "match_tolerance",
+    "d_ff",
+    "ffn_width",
+    "position.pairing",
+)
+
+# What a family can express, unless it says otherwise below.
+COMMON: Mapping[str, Allowed] = {
+    "d_model": ANY,
+    "n_layers": ANY,
+    "n_heads": ANY,
+    "context_length": ANY,
+    "vocab_size": ANY,
+    "tie_embeddings": ANY,
+    "bias": ANY,
+    "width": ANY,
+    "head_width": lambda c: (c.d_model // c.n_heads,),
+    "scale_embeddings": (False,),
+    "embedding_norm": (False,),
+    "logit_softcap": NO,
+    "position_pattern": NO,
+    "attention_pattern": NO,
+    "norm.eps": ANY,
+    "norm.offset": (False,),
+    "ffn.approximate": ANY,
+    "attention": ("causal", "grouped", "multi_query", "sliding"),
+    "attention.kv_heads": lambda c: (c.n_heads,),
+    "attention.qk_norm": ("none",),
+    "attention.qk_norm_width": ANY,
+    "attention.qk_norm_eps": ANY,
+    "attention.window": NO,
+    "attention.softcap": NO,
+    "attention.scale": NO,
+    "attention.bias": ANY,
+    "init": lambda c: (c.init.name,) if _has_no_multipliers(c) else ("no multipliers",),
+}
+_LAYERNORM: Mapping[str, Allowed] = {
+    "norm": ("layernorm", "layernorm_plain"),
+    # Theirs always has both; where ours lacks one, it is written as ones or zeros.
+    "norm.gain": ANY,
+    "norm.shift": ANY,
+}
+_ROPE: Mapping[str, Allowed] = {
+    "position": ("rope",),
+    "position.theta": ANY,
+    "position.fraction": (1.0,),
+    "position.scaling": ANY,
+    "position.factor": ANY,
+    "position.original_context": ANY,
+    "position.low_freq_factor": ANY,
+    "position.high_freq_factor": ANY,
+    "position.beta_fast": ANY,
+    "position.beta_slow": ANY,
+}
+_GATED: Mapping[str, Allowed] = {
+    **_ROPE,
+    "norm": ("rmsnorm",),
+    "ffn": GATED,
+    "attention.kv_heads": ANY,
+}
+FAMILIES: Mapping[str, Mapping[str, Allowed]] = {
+    "gpt2": {
+        **_LAYERNORM,
+        "placement": ("pre",),
+        "ffn": UNGATED,
+        "position": ("learned",),
+        "attention.scale": (None, 1.0),
+    },
+    "gpt_neox": {
+        **_LAYERNORM,
+        **_ROPE,
+        "placement": ("parallel_two", "pre"),
+        "ffn": UNGATED,
+        "position.fraction": ANY,
+    },
+    "llama": {**_GATED, "placement": ("pre",), "head_width": ANY},
+    "olmo2": {
+        **_GATED,
+        "placement": ("reordered",),
+        "bias": (False,),
+        "attention.qk_norm": ("rmsnorm",),
+        "attention.qk_norm_width": ("model",),
+        "attention.qk_norm_eps": lambda c: (option(c, "norm.eps"),),
+    },
+    "qwen3": {
+        **_GATED,
+        "placement": ("pre",),
+        "bias": (False,),
+        "head_width": ANY,
+        "attention.qk_norm": ("rmsnorm",),
+        "attention.qk_norm_width": ("head",),
+        "attention.qk_norm_eps": lambda c: (option(c, "norm.eps"),),
+        "attention.window": ANY,
+        "attention_pattern": ANY,
+    },
+    "gemma2": {
+        **_GATED,
+        "norm.offset": (True,),
+        "placement": ("peri",),
+        "bias": (False,),
+        "head_width": ANY,
+        "scale_embeddings": (True,),
+        "logit_softcap": ANY,
+        "attention.window": ANY,
+        "attention.softcap": ANY,
+        "attention.scale": ANY,
+        "attention_pattern": ANY,
+    },
+    "bloom": {
+        **_LAYERNORM,
+        "embedding_norm": (True,),
+        "placement": ("pre",),
+        "ffn": ("gelu",),
+        "ffn.approximate": ("tanh",),
+        "width": lambda c: (4 * c.d_model,),
+        "position": ("alibi",),
+    },
+}
+
+
+def fitting_family(ours: ModelConfig) -> str:
+    """Return the family that expresses a model of ours.
+
+    Raises:
+        InteropError: where none does, naming the choices that the nearest ones do not have.
+    """
+    misfits = {name: _misfits(ours, allowed) for name, allowed in FAMILIES.items()}
+    fewest = min(map(len, misfits.values()))
+    nearest = {name: wrong for name, wrong in misfits.items() if len(wrong) == fewest}
+    if not fewest:
+        return next(iter(nearest))
+    told = "; ".join(f"{name} lacks {', '.join(wrong)}" for name, wrong in nearest.items())
+    raise InteropError(f"No class of transformers known here can express this model: {told}.")
+
+
+def choices(ours: ModelConfig) -> dict[str, Any]:
+    """Return all that was chosen, by its path below ``model``, with what is in force for None."""
+    found: dict[str, Any] = {"width": ours.width}
+    for field in dataclasses.fields(ours):
+        value = getattr(ours, field.name)
+        if field.name in AXES:
+            found[field.name] = value.name
+            options = options_of(field.name, value)
+            found |= {f"{field.name}.{key}": chosen for key, chosen in options.items()}
+        else:
+            found[field.name] = value
+    return found | {
+        "head_width": ours.width_of_head,
+        "attention.kv_heads": kv_heads(ours),
+        "attention.window": window(ours),
+    }
+
+
+def _misfits(ours: ModelConfig, family: Mapping[str, Allowed]) -> list[str]:
+    """Return the choices that a family does not have, as they are typed, each with what it has."""
+    # The options of a component that the family does not have say nothing more.
+    allowed = {**COMMON, **family}
+    found = choices(ours)
+    wrong = [axis for axis in AXES if not _allows(allowed.get(axis), found[axis], ours)]
+    misfits = []
+    for path, value in found.items():
+        axis, _, option = path.partition(".")
+        if path in FREE or path.startswith("init.") or (option and axis in wrong):
+            continue
+        if not _allows(allowed.get(path), value, ours):
+            misfits.append(_misfit(path, value, allowed.get(path), ours))
+    return misfits
+
+
+def _has_no_multipliers(ours: ModelConfig) -> bool:
+    """Return whether scores and logits are as in any other scheme, as in muP at its base width."""
+    asked = multipliers(ours)
+    return math.isclose(asked.logits, 1) and math.isclose(asked.attention_scale, 1)
+
+
+def _allows(allowed: Allowed | None, value: Any, ours: ModelConfig) -> bool:
+    if allowed is None:
+        return False
+    values = _values(allowed, ours)
+    return values is ANY or value in values
+
+
+def _values(allowed: Allowed, ours: ModelConfig) -> tuple[Any, ...]:
+    return allowed(ours) if callable(allowed) else allowed
+
+
+def _misfit(path: str, value: Any, allowed: Allowed | None, ours: ModelConfig) -> str:
+    typed = path if path in AXES else f"model.{path}"
+    has = ", ".join(map(_word, _values(allowed, ours))) if allowed is not None else "nothing alike"
+    return f"{typed}={_word(value)} (it has {has})"
+
+
+def _word(value: Any) -> str:
+    words = {None: "null", True: "true", False: "false"}
+    return words[value] if value is None or isinstance(value, bool) else str(value)

@@ -1,0 +1,97 @@
+"""RoPE's wavelengths and their scaling, as their configurations name them and as ours do."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from typing import Any
+
+from lm_experiments.model import Choice, ModelConfig, choose
+from lm_experiments.model.positions.rope import turning_columns
+from lm_experiments.model.positions.scaling import SCALINGS
+
+from .errors import InteropError
+from .options import option
+
+# Their name of a scaling -> ours, and what each of its parameters is called here.
+_LENGTH = {"factor": "factor", "original_max_position_embeddings": "original_context"}
+_SCALINGS: Mapping[str, tuple[str, Mapping[str, str]]] = {
+    "default": ("none", {}),
+    "linear": ("linear", {"factor": "factor"}),
+    "yarn": ("yarn", {**_LENGTH, "beta_fast": "beta_fast", "beta_slow": "beta_slow"}),
+    "llama3": (
+        "llama3",
+        {
+            **_LENGTH,
+            "low_freq_factor": "low_freq_factor",
+            "high_freq_factor": "high_freq_factor",
+        },
+    ),
+}
+_KNOWN = ("rope_type", "type", "rope_theta", "partial_rotary_factor")
+
+
+def read_rope(parameters: Mapping[str, Any], *, partial: bool) -> Choice:
+    """Return our choice of RoPE for their ``rope_parameters``.
+
+    Args:
+        parameters: theirs, as a loaded configuration has them.
+        partial: whether the family reads ``partial_rotary_factor``.
+
+    Raises:
+        InteropError: for a scaling, or a parameter of one, that has no counterpart here.
+    """
+    kind = parameters["rope_type"]
+    if kind not in _SCALINGS:
+        raise InteropError(
+            f"rope_type={kind!r} has no counterpart here; it can be {', '.join(_SCALINGS)}."
+        )
+    scaling, names = _SCALINGS[kind]
+    given = {key: value for key, value in parameters.items() if value is not None}
+    options = {names[key]: value for key, value in given.items() if key in names}
+    for key in given:
+        if key not in names and key not in _KNOWN:
+            _check_default(key, given)
+    fraction = parameters.get("partial_rotary_factor", 1.0) if partial else 1.0
+    own = {"theta": parameters["rope_theta"], "fraction": fraction, "pairing": "half"}
+    return choose("position", "rope", {**own, "scaling": scaling, **options})
+
+
+def write_rope(ours: ModelConfig, *, partial: bool) -> dict[str, Any]:
+    """Return their ``rope_parameters`` for our choice of RoPE.
+
+    NTK-aware scaling by a fixed factor is another theta, and written as that.
+    """
+    theta, scaling = option(ours, "position.theta"), option(ours, "position.scaling")
+    turned = turning_columns(option(ours, "position.fraction"), ours.width_of_head)
+    own = {"partial_rotary_factor": _fraction(turned, ours.width_of_head)} if partial else {}
+    if scaling == "ntk":
+        theta *= option(ours, "position.factor") ** (turned / (turned - 2))
+        scaling = "none"
+    kind = next(kind for kind, (name, _) in _SCALINGS.items() if name == scaling)
+    defaults = SCALINGS[scaling].reads
+    given = {
+        theirs: option(ours, f"position.{name}") or defaults[name]
+        for theirs, name in _SCALINGS[kind][1].items()
+    }
+    return {"rope_type": kind, "rope_theta": float(theta), **own, **given}
+
+
+def _fraction(turned: int, width: int) -> float:
+    """Return the fraction of which theirs, which rounds down, makes ``turned`` columns."""
+    fraction = turned / width
+    return fraction if int(width * fraction) == turned else math.nextafter(fraction, 1)
+
+
+def _check_default(key: str, parameters: Mapping[str, Any]) -> None:
+    """Refuse a parameter that our scalings do not have, unless it says what they do anyway."""
+    value = parameters[key]
+    if key == "truncate" and value is True:
+        return
+    temperature = 0.1 * math.log(parameters.get("factor", 1.0)) + 1.0
+    if key == "attention_factor" and math.isclose(value, temperature, rel_tol=1e-9):
+        return
+    raise InteropError(
+        f"rope_parameters: {key}={value} has no counterpart here; only models without it can be "
+        "loaded."
+    )

@@ -1,0 +1,127 @@
+"""Our tokenizers as those of `transformers`, and theirs as ours, id for id."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any
+
+import tokenizers as backends
+from tokenizers import decoders, models, pre_tokenizers
+from transformers import AutoTokenizer, PreTrainedTokenizerFast
+
+from lm_experiments.data import Tokenizer
+from lm_experiments.data.pretrained import FileTokenizer
+from lm_experiments.data.tokenizer import END_OF_TEXT, UNKNOWN
+
+from .errors import InteropError
+
+# Its name in their vocabulary: no single character, so that it is nobody's.
+UNKNOWN_NAME = "<unk>"
+# Tokenizers that were read from files: their end of text has a name of its own.
+FROM_FILES = ("file", "gpt2")
+
+
+def to_fast(tokenizer: Tokenizer) -> Any:
+    """Return a `PreTrainedTokenizerFast` that gives the same ids and the same text.
+
+    The end of text is its ``eos_token``. As here, no text encodes to it, not even its own name.
+
+    Raises:
+        InteropError: for a tokenizer that cannot be expressed; the message lists those that can.
+    """
+    if tokenizer.name not in _BACKENDS:
+        raise InteropError(
+            f"tokenizer={tokenizer.name} cannot be exported; those that can are "
+            f"{', '.join(_BACKENDS)}."
+        )
+    state = tokenizer.state()
+    end = state["end_of_text"] if tokenizer.name in FROM_FILES else END_OF_TEXT
+    fast = PreTrainedTokenizerFast(
+        tokenizer_object=_BACKENDS[tokenizer.name](state),
+        # Documents start after the end of another, as GPT-2's do.
+        bos_token=end,
+        eos_token=end,
+        # Else the name of the end of text would encode to it.
+        split_special_tokens=True,
+        clean_up_tokenization_spaces=False,
+    )
+    if fast.eos_token_id != tokenizer.end_of_text_id:
+        raise InteropError(
+            f"The vocabulary of tokenizer={tokenizer.name} holds {end} as ordinary text, which "
+            "theirs cannot tell from the end of a text."
+        )
+    return fast
+
+
+def from_folder(folder: Path) -> Tokenizer:
+    """Return the tokenizer of a folder of theirs; documents end with its ``eos_token``.
+
+    As here, nothing is added to a text, and no text encodes to a special token.
+
+    Raises:
+        InteropError: where there is none, or none that ends documents.
+    """
+    try:
+        theirs = AutoTokenizer.from_pretrained(folder, local_files_only=True)
+        backend = theirs.backend_tokenizer
+    except (OSError, ValueError, AttributeError) as error:
+        raise InteropError(
+            f"{folder} has no tokenizer that can be loaded; it needs a tokenizer.json."
+        ) from error
+    if theirs.eos_token is None:
+        raise InteropError(
+            f"The tokenizer of {folder} has no eos_token to end documents with; set it in its "
+            "tokenizer_config.json."
+        )
+    return FileTokenizer(backend, theirs.eos_token)
+
+
+def _bpe(state: Any) -> backends.Tokenizer:
+    return backends.Tokenizer.from_str(json.dumps(state))
+
+
+def _from_files(state: Any) -> backends.Tokenizer:
+    return backends.Tokenizer.from_str(json.dumps(state["backend"]))
+
+
+def _bytes(state: Any) -> backends.Tokenizer:
+    """Return a byte-level BPE without merges, in which each byte is its own id."""
+    characters = sorted(pre_tokenizers.ByteLevel.alphabet())
+    by_byte = {_byte_of(character): character for character in characters}
+    vocabulary = {by_byte[byte]: byte for byte in range(len(by_byte))}
+    backend = backends.Tokenizer(models.BPE(vocabulary, []))
+    backend.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=False)
+    backend.decoder = decoders.ByteLevel()
+    return backend
+
+
+def _byte_of(character: str) -> int:
+    """Return the byte that a character of the byte-level alphabet stands for.
+
+    Printable bytes are their own character; the others follow from U+0100 on, in their order.
+    """
+    code = ord(character)
+    if code < 256:
+        return code
+    others = [byte for byte in range(256) if chr(byte) not in pre_tokenizers.ByteLevel.alphabet()]
+    return others[code - 256]
+
+
+def _chars(state: Any) -> backends.Tokenizer:
+    """Return a vocabulary of words that are single characters."""
+    names = [*state, UNKNOWN_NAME]
+    vocabulary = {name: token for token, name in enumerate(names)}
+    backend = backends.Tokenizer(models.WordLevel(vocabulary, unk_token=UNKNOWN_NAME))
+    backend.pre_tokenizer = pre_tokenizers.Split(backends.Regex(r"[\s\S]"), behavior="isolated")
+    backend.decoder = decoders.Sequence([decoders.Replace(UNKNOWN_NAME, UNKNOWN), decoders.Fuse()])
+    return backend
+
+
+_BACKENDS: Mapping[str, Callable[[Any], backends.Tokenizer]] = {
+    "bpe": _bpe,
+    "bytes": _bytes,
+    "chars": _chars,
+    **dict.fromkeys(FROM_FILES, _from_files),
+}

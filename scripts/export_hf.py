@@ -1,0 +1,74 @@
+"""Write a run as a Hugging Face folder: python scripts/export_hf.py --help."""
+
+from __future__ import annotations
+
+import argparse
+import logging
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+
+from lm_experiments.study.choices import load_installed, take_code_paths
+from lm_experiments.study.trained import open_run
+from lm_experiments.training.typed import ConfigError
+
+DESCRIPTION = """\
+Write a trained run, by its newest checkpoint, as a folder that AutoModelForCausalLM and
+AutoTokenizer of transformers load without this package. The run directory is only read.
+
+An architecture that no class of transformers known here expresses is refused, and what stands in
+the way is named. Exported are gpt2, gpt_neox, llama, olmo2, qwen3, gemma2 and bloom, and what else
+their classes can do; tokenizers of every kind."""
+EXAMPLES = """\
+examples:
+  python scripts/export_hf.py runs/grid/pre-swiglu-rope-s0-1a2b3c4d exported
+  lm_eval --model hf --model_args pretrained=exported --tasks lambada_openai"""
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Run the command; the exit status is 0, or 2 where nothing can be written."""
+    options = _parser().parse_intermixed_args(arguments)
+    logging.basicConfig(format="%(message)s")
+    logging.getLogger("lm_experiments").setLevel(logging.INFO)
+    try:
+        load_installed()
+        _export(*_paths(take_code_paths(options.words)))
+    except (ValueError, OSError, ImportError) as error:
+        print(f"error: {error}", file=sys.stderr)
+        return 2
+    except KeyboardInterrupt:
+        print()
+        return 130
+    return 0
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(
+        usage="%(prog)s RUN OUT [code_paths=[FILE,...]]",
+        description=DESCRIPTION,
+        epilog=EXAMPLES,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    parser.add_argument("words", nargs="+", help="a run directory, and the folder to write")
+    return parser
+
+
+def _paths(words: Sequence[str]) -> tuple[Path, Path]:
+    if len(words) != 2:
+        raise ConfigError(
+            "Type a run directory and the folder to write: python scripts/export_hf.py RUN OUT."
+        )
+    return Path(words[0]), Path(words[1])
+
+
+def _export(run_dir: Path, out: Path) -> None:
+    # Imports transformers, which takes seconds, and may not be installed.
+    from lm_experiments.interop import write_folder
+
+    run = open_run(run_dir)
+    written = write_folder(out, run.model(), run.data.tokenizer)
+    print(f"{out} holds a {written}; AutoModelForCausalLM.from_pretrained({str(out)!r}) loads it.")
+
+
+if __name__ == "__main__":
+    sys.exit(main())

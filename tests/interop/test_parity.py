@@ -1,0 +1,146 @@
+"""Models of theirs and ours compute the same: logits in float32, weights bit for bit."""
+
+from __future__ import annotations
+
+import dataclasses
+
+import pytest
+import torch
+from torch import nn
+
+from lm_experiments.interop import FAMILIES, from_hf, load_hf, parity, to_hf
+from lm_experiments.interop.options import options_of
+from lm_experiments.model import Choice, ModelConfig, Transformer, build_model, choose
+
+CASES = [(kind, variant) for kind, variants in parity.VARIANTS.items() for variant in variants]
+# What says how theirs came about, or is chosen anew for each export.
+NOT_COMPARED = ("bos_token_id", "eos_token_id", "pad_token_id", "dtype", "max_window_layers")
+
+
+def their_model(kind: str, variant: str) -> nn.Module:
+    torch.manual_seed(1)
+    return parity.their_model(kind, parity.VARIANTS[kind][variant])
+
+
+def rope_as(pairing: str, config: ModelConfig) -> ModelConfig:
+    options = {**options_of("position", config.position), "pairing": pairing}
+    return dataclasses.replace(config, position=choose("position", "rope", options))
+
+
+def test_every_family_has_variants() -> None:
+    assert list(parity.VARIANTS) == list(FAMILIES)
+
+
+@pytest.mark.parametrize(("kind", "variant"), CASES)
+def test_logits_agree_both_ways_with_and_without_padding(kind: str, variant: str) -> None:
+    theirs_as_ours, ours_as_theirs = parity.measure(kind, variant)
+    for difference in (theirs_as_ours, ours_as_theirs):
+        assert 0 <= difference.plain <= parity.TOLERANCE
+        assert 0 <= difference.padded <= parity.TOLERANCE
+
+
+@pytest.mark.parametrize(("kind", "variant"), CASES)
+def test_theirs_and_back_is_the_same_model_bit_for_bit(kind: str, variant: str) -> None:
+    theirs = their_model(kind, variant)
+    config, state = from_hf(theirs)
+    back, tensors = to_hf(config, state)
+    before = theirs.state_dict()
+    assert list(tensors) and tensors.keys() == before.keys()
+    assert all(torch.equal(tensors[name], before[name]) for name in before)
+    ignored = {
+        "activation_function": "gelu_new",  # one of the names of GELU by tanh
+        "hidden_act": "gelu_new",
+        "n_inner": None,  # four times the width
+        "resid_pdrop": 0.1,
+        "embd_pdrop": 0.1,
+        "attn_pdrop": 0.1,
+    }
+    was, now = theirs.config.to_dict(), back.to_dict()
+    changed = {key: was[key] for key in was if was[key] != now.get(key) and key not in NOT_COMPARED}
+    assert changed == {key: value for key, value in ignored.items() if key in changed}
+
+
+@pytest.mark.parametrize(("kind", "variant"), CASES)
+def test_ours_and_back_is_the_same_model_bit_for_bit(kind: str, variant: str) -> None:
+    config, _ = from_hf(their_model(kind, variant))
+    model = build_model(config, seed=3)
+    theirs, tensors = to_hf(config, model.state_dict())
+    loaded = parity.AutoModelForCausalLM.from_config(theirs)
+    loaded.load_state_dict(tensors)
+    config_back, state = from_hf(loaded)
+    before = model.state_dict()
+    assert config_back == config
+    assert list(state) == list(before)
+    assert all(torch.equal(state[name], before[name]) for name in before)
+
+
+@pytest.mark.parametrize("kind", FAMILIES)
+def test_what_is_loaded_shares_no_memory_with_theirs(kind: str) -> None:
+    theirs = their_model(kind, next(iter(parity.VARIANTS[kind])))
+    ours = load_hf(theirs)
+    before = ours.head.weight.clone()
+    with torch.no_grad():
+        for parameter in theirs.parameters():
+            parameter.zero_()
+    assert all(parameter.abs().sum() > 0 for parameter in ours.parameters())
+    assert torch.equal(ours.head.weight, before)
+    assert all(parameter.is_contiguous() for parameter in ours.parameters())
+    assert not ours.training
+
+
+def test_a_tied_head_is_one_tensor_and_counted_once() -> None:
+    ours = load_hf(their_model("gpt2", "tied"))
+    assert ours.head.weight is ours.embedding.weight
+    assert len(list(ours.parameters())) == len(ours.state_dict()) - 1
+
+
+def test_gpt2_small_has_its_published_number_of_parameters() -> None:
+    with torch.device("meta"):
+        theirs = parity.AutoModelForCausalLM.from_config(parity.AutoConfig.for_model("gpt2"))
+    config, _ = from_hf(theirs)
+    ours = Transformer(config)
+    assert sum(parameter.numel() for parameter in ours.parameters()) == 124_439_808
+
+
+def test_interleaved_pairs_become_halves_and_not_reordering_would_show() -> None:
+    config = ModelConfig(d_model=48, n_layers=2, n_heads=6, vocab_size=97, context_length=32)
+    model = parity.our_model(config)
+    assert parity.difference(parity.as_theirs(model), model).plain <= parity.TOLERANCE
+
+    unordered = build_model(rope_as("half", config), seed=0)
+    unordered.load_state_dict(model.state_dict())
+    assert parity.difference(parity.as_theirs(unordered), model).plain > 0.01
+
+
+def test_the_arms_that_have_a_class_are_found() -> None:
+    expected = {
+        "gpt_neox": {"placement": Choice("parallel_two")},
+        "gpt2": {"position": Choice("learned")},
+    }
+    for kind, choices in expected.items():
+        config = ModelConfig(
+            d_model=24,
+            n_layers=1,
+            n_heads=2,
+            vocab_size=97,
+            context_length=32,
+            match="none",
+            norm=choose("norm", "layernorm", {"shift": False}),
+            ffn=Choice("relu2"),
+            **choices,
+        )
+        model = parity.our_model(config)
+        theirs = parity.as_theirs(model)
+        assert theirs.config.model_type == kind
+        assert parity.difference(theirs, model).plain <= parity.TOLERANCE
+
+
+def test_scaling_by_ntk_is_written_as_another_theta() -> None:
+    position = choose("position", "rope", {"scaling": "ntk", "factor": 3.0, "theta": 100.0})
+    config = ModelConfig(
+        d_model=24, n_layers=2, n_heads=2, vocab_size=97, context_length=32, position=position
+    )
+    model = build_model(config, seed=0)
+    theirs = parity.as_theirs(model)
+    assert theirs.config.rope_parameters["rope_theta"] == pytest.approx(100 * 3 ** (12 / 10))
+    assert parity.difference(theirs, model).plain <= parity.TOLERANCE
