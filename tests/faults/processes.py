@@ -218,16 +218,17 @@ class Command:
 
     def __exit__(self, kind: type[BaseException] | None, *rest: object) -> None:
         left = self.left()
-        deadline = time.monotonic() + 5
+        deadline = time.monotonic() + 30
         while left and kind is None and time.monotonic() < deadline:
             time.sleep(0.02)
             left = self.left()
+        names = [_words(pid) for pid in left]
         for pid in left:
             with contextlib.suppress(ProcessLookupError):
                 os.kill(pid, signal.SIGKILL)
         until(lambda: self.poll() is not None, 10, "its process to be gone")
         if kind is None:
-            assert not left, f"these processes were left behind: {left}"
+            assert not left, f"these processes were left behind: {names}"
 
     def left(self) -> list[int]:
         """Return the command's processes that are still there, itself included."""
@@ -332,6 +333,13 @@ def _processes() -> list[int]:
     """Return all processes that have not ended; a zombie has."""
     pids = [int(path.name) for path in Path("/proc").glob("[0-9]*")]
     return [pid for pid in pids if _stat(pid)[:1] not in ([], ["Z"], ["X"])]
+
+
+def _words(pid: int) -> str:
+    """Return how a process was started."""
+    with contextlib.suppress(OSError):
+        return Path(f"/proc/{pid}/cmdline").read_text().replace("\0", " ")
+    return ""
 
 
 def _session(pid: int) -> int:
