@@ -103,9 +103,9 @@ class Transformer(nn.Module):
         kept = [None] * len(self.blocks) if cache is None else cache.layers
         for block, seen, layer in zip(self.blocks, self._scopes(location), kept, strict=True):
             x = block(x, seen, layer)
-        x = x if self.final_norm is None else self.final_norm(x)
+        out: Tensor = x if self.final_norm is None else self.final_norm(x)
         # The head is linear: this is a factor on the logits.
-        return x if self.multipliers.logits == 1 else x * self.multipliers.logits
+        return out if self.multipliers.logits == 1 else out * self.multipliers.logits
 
     def _locate(
         self,
