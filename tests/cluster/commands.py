@@ -15,25 +15,18 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-ROOT = Path(__file__).resolve().parents[2]
+from command_lines import ROOT, SMALL
+
 SCRIPT = ROOT / "scripts" / "train.py"
 MARK = "LM_EXPERIMENTS_TEST_MARK"
+# Threads are left to the launcher.
+OTHERWISE = ("trainer.threads", "trainer.max_steps")
 TINY = (
-    "size=tiny",
-    "model.d_model=16",
-    "model.n_layers=1",
-    "model.n_heads=2",
-    "model.context_length=16",
-    "model.d_ff=32",
-    "match_tolerance=0.05",
-    "tokenizer=bytes",
-    "data=text",
+    *(word for word in SMALL if not word.startswith(OTHERWISE)),
     "data.path=words.txt",
     "data.batch_size=4",
     "trainer.max_steps=4",
-    "trainer.log_every=1",
     "trainer.val_every=4",
-    "logger=none",
 )
 TIMING = ("seconds", "tokens_per_second", "peak_memory_bytes")
 # Components that fail, and one that takes its time and notes what GPU it was given.
