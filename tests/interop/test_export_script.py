@@ -158,6 +158,9 @@ def test_an_export_comes_back_as_the_same_model(
     config, tokenizer = read_folder(tmp_path / "out")
     assert config.tie_embeddings and config.bias
     assert tokenizer.end_of_text_id == run.data.tokenizer.end_of_text_id
+    for name in ("config.json", "generation_config.json"):
+        written = json.loads((tmp_path / "out" / name).read_text())
+        assert written["eos_token_id"] == written["bos_token_id"] == tokenizer.end_of_text_id
 
 
 def test_what_cannot_be_exported_says_why(
