@@ -70,7 +70,7 @@ def whole_run(text_file: Path, cache_dir: Path, tmp_path_factory: pytest.TempPat
         cache_dir=str(cache_dir),
     )
     save_config(config, run_dir)
-    assert train_isolated(run_dir, IDENTITY, []) == 0
+    assert train_isolated(run_dir, IDENTITY, [], 1) == 0
     assert [p.name for p in sorted((run_dir / "checkpoints").iterdir())] == [BEFORE, NEWEST]
     return run_dir
 
@@ -99,7 +99,7 @@ def rows(run_dir: Path) -> list[dict[str, Any]]:
 
 def assert_ends_as(run_dir: Path, whole_run: Path) -> None:
     """Continue a run, and compare every bit of its end with the run nothing happened to."""
-    assert train_isolated(run_dir, IDENTITY, []) == 0
+    assert train_isolated(run_dir, IDENTITY, [], 1) == 0
     expected, found = weights(whole_run), weights(run_dir)
     assert expected.keys() == found.keys()
     assert all(torch.equal(expected[name], found[name]) for name in expected)
@@ -141,7 +141,7 @@ def stop(trainer, run_dir):
 callbacks.save_checkpoint = stop
 """
     )
-    assert train_isolated(cut_run, IDENTITY, [str(code)]) == 9
+    assert train_isolated(cut_run, IDENTITY, [str(code)], 1) == 9
     found = newest_checkpoint(cut_run)
     assert found is not None
     assert found.name == "step-00000004.ckpt"

@@ -59,7 +59,7 @@ def runs(folder: Path, config: RunConfig) -> dict[bool, Path]:
         found[compiled] = folder / f"compiled-{compiled}"
         found[compiled].mkdir()
         save_config(dataclasses.replace(config, compile=compiled), found[compiled])
-        assert train_isolated(found[compiled], IDENTITY, []) == 0
+        assert train_isolated(found[compiled], IDENTITY, [], 1) == 0
     return found
 
 
@@ -118,7 +118,7 @@ def test_a_run_goes_on_in_the_other_way(
     (run / "result.json").unlink()
     (run / "checkpoints" / "step-00000006.ckpt").unlink()
     save_config(dataclasses.replace(config, compile=not began_compiled), run)
-    assert train_isolated(run, IDENTITY, []) == 0
+    assert train_isolated(run, IDENTITY, [], 1) == 0
     steps = [json.loads(line)["step"] for line in (run / "metrics.jsonl").open()]
     assert steps == [1, 2, 3, 4, 5, 6, 6]
     losses = [result(path)["val_loss"] for path in (run, *runs.values())]
