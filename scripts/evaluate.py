@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import argparse
-import logging
 import os
 import sys
 from collections.abc import Sequence
@@ -14,6 +13,7 @@ import torch
 from lm_experiments.data import DataConfig
 from lm_experiments.evaluation import EncodedText, Score, Subject, documents_to_evaluate, encode
 from lm_experiments.study.choices import load_installed, take_code_paths
+from lm_experiments.study.scripts import answered, script_parser
 from lm_experiments.study.trained import corpus_to_evaluate, open_run
 from lm_experiments.training.typed import ConfigError
 
@@ -51,27 +51,12 @@ COLUMNS = (
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run the command; the exit status is 0, or 2 where something cannot be evaluated."""
     options = _parser().parse_intermixed_args(arguments)
-    logging.basicConfig(format="%(message)s")
-    logging.getLogger("lm_experiments").setLevel(logging.INFO)
-    try:
-        load_installed()
-        _evaluate(options)
-    except (ValueError, OSError, ImportError) as error:
-        print(f"error: {error}", file=sys.stderr)
-        return 2
-    except KeyboardInterrupt:
-        print()
-        return 130
-    return 0
+    return answered(lambda: _evaluate(options))
 
 
 def _parser() -> argparse.ArgumentParser:
-    parser = argparse.ArgumentParser(
-        usage="%(prog)s RUN [RUN ...] [options] [code_paths=[FILE,...]]",
-        description=DESCRIPTION,
-        epilog=EXAMPLES,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
-    )
+    usage = "%(prog)s RUN [RUN ...] [options] [code_paths=[FILE,...]]"
+    parser = script_parser(usage, DESCRIPTION, EXAMPLES)
     parser.add_argument("words", metavar="RUN", nargs="+", help="run directories, runs/NAME/RUN")
     parser.add_argument("--contexts", help="context lengths, such as 64,128 (default: the run's)")
     parser.add_argument(
@@ -83,6 +68,7 @@ def _parser() -> argparse.ArgumentParser:
 
 
 def _evaluate(options: argparse.Namespace) -> None:
+    load_installed()
     words = take_code_paths(options.words)
     runs = [word for word in words if not word.startswith("data.")]
     if not runs:

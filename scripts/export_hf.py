@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import argparse
-import logging
 import sys
 from collections.abc import Sequence
 from pathlib import Path
 
 from lm_experiments.study.choices import load_installed, take_code_paths
+from lm_experiments.study.scripts import answered, script_parser
 from lm_experiments.study.trained import open_run
 from lm_experiments.training.typed import ConfigError
 
@@ -28,27 +28,12 @@ examples:
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run the command; the exit status is 0, or 2 where nothing can be written."""
     options = _parser().parse_intermixed_args(arguments)
-    logging.basicConfig(format="%(message)s")
-    logging.getLogger("lm_experiments").setLevel(logging.INFO)
-    try:
-        load_installed()
-        _export(*_paths(take_code_paths(options.words)))
-    except (ValueError, OSError, ImportError) as error:
-        print(f"error: {error}", file=sys.stderr)
-        return 2
-    except KeyboardInterrupt:
-        print()
-        return 130
-    return 0
+    return answered(lambda: _export(options.words))
 
 
 def _parser() -> argparse.ArgumentParser:
-    parser = argparse.ArgumentParser(
-        usage="%(prog)s RUN OUT [code_paths=[FILE,...]]",
-        description=DESCRIPTION,
-        epilog=EXAMPLES,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
-    )
+    usage = "%(prog)s RUN OUT [code_paths=[FILE,...]]"
+    parser = script_parser(usage, DESCRIPTION, EXAMPLES)
     parser.add_argument("words", nargs="+", help="a run directory, and the folder to write")
     return parser
 
@@ -61,7 +46,9 @@ def _paths(words: Sequence[str]) -> tuple[Path, Path]:
     return Path(words[0]), Path(words[1])
 
 
-def _export(run_dir: Path, out: Path) -> None:
+def _export(words: Sequence[str]) -> None:
+    load_installed()
+    run_dir, out = _paths(take_code_paths(words))
     # Imports transformers, which takes seconds, and may not be installed.
     from lm_experiments.interop import write_folder
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import argparse
-import logging
 import sys
 from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
@@ -14,6 +13,7 @@ from lm_experiments.data import Tokenizer
 from lm_experiments.evaluation import Sampling, sample_batch, stream
 from lm_experiments.model import Transformer
 from lm_experiments.study.choices import load_installed, take_code_paths
+from lm_experiments.study.scripts import answered, script_parser
 from lm_experiments.study.trained import open_run
 from lm_experiments.training.typed import ConfigError
 
@@ -42,30 +42,14 @@ def main(arguments: Sequence[str] | None = None) -> int:
     """Run the command; the exit status is 0, or 2 where no text can be written."""
     options = _parser().parse_intermixed_args(arguments)
     # Preparing a corpus again takes a while; its progress goes to stderr.
-    logging.basicConfig(format="%(message)s")
-    logging.getLogger("lm_experiments").setLevel(logging.INFO)
     # One sequence keeps one core busy; with more, they wait for each other and round differently.
     torch.set_num_threads(1)
-    try:
-        load_installed()
-        _refuse_words(take_code_paths(options.words))
-        _write_samples(options)
-    except (ValueError, OSError) as error:
-        print(f"error: {error}", file=sys.stderr)
-        return 2
-    except KeyboardInterrupt:
-        print()
-        return 130
-    return 0
+    return answered(lambda: _write_samples(options))
 
 
 def _parser() -> argparse.ArgumentParser:
-    parser = argparse.ArgumentParser(
-        usage="%(prog)s RUN [--prompt TEXT] [options] [code_paths=[FILE,...]]",
-        description=DESCRIPTION,
-        epilog=EXAMPLES,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
-    )
+    usage = "%(prog)s RUN [--prompt TEXT] [options] [code_paths=[FILE,...]]"
+    parser = script_parser(usage, DESCRIPTION, EXAMPLES)
     parser.add_argument("run", metavar="RUN", type=Path, help="a run directory, runs/NAME/RUN")
     parser.add_argument("words", nargs="*", help=argparse.SUPPRESS)
     parser.add_argument("--prompt", action="append", help=PROMPT)
@@ -94,6 +78,8 @@ def _refuse_words(words: Sequence[str]) -> None:
 
 
 def _write_samples(options: argparse.Namespace) -> None:
+    load_installed()
+    _refuse_words(take_code_paths(options.words))
     sampling = Sampling(options.temperature, options.top_k, options.top_p)
     if options.samples < 1:
         raise ConfigError(f"--samples {options.samples} must be 1 or more.")
