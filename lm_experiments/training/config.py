@@ -108,7 +108,7 @@ class RunConfig:
         name: the sweep's folder under ``runs_dir``; None names it after what is swept.
         arm: the row of the table this run belongs to; ``arm_overrides`` make the arm.
         control: the label of an A/A control, which repeats another run on purpose.
-        compile: true, false, or auto, which compiles on a GPU.
+        compile: true, false, or auto, which compiles on a GPU as far as that works.
         code_paths: Python files of the user's that register components.
     """
 

@@ -59,13 +59,21 @@ def find_device(config: RunConfig) -> Device:
 
 
 def prepare_process(config: RunConfig, device: Device) -> None:
-    """Set what is set once per process: CPU threads, and float32 products on tensor cores."""
+    """Set what is set once per process: CPU threads, tensor cores, what compiling may cost.
+
+    Where nobody asked for compiling, a compiler that fails is a warning and no end of the run.
+    """
     processes = config.trainer.devices
     if config.trainer.threads is not None or processes > 1:
         threads = config.trainer.threads or torch.get_num_threads()
         torch.set_num_threads(max(1, threads // processes))
     if device.type == "cuda":
         torch.set_float32_matmul_precision("high")
+    if device.compile and config.compile == "auto":
+        # Imported late: it takes seconds.
+        import torch._dynamo.config as dynamo
+
+        dynamo.suppress_errors = True
 
 
 def peak_memory_bytes(device: Device) -> int:

@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 import torch
+import torch._dynamo.config as dynamo
 
 from lm_experiments.data import TokenizerConfig
 from lm_experiments.model import ModelConfig
@@ -85,3 +86,15 @@ def test_more_processes_than_cores_are_warned_about() -> None:
 
     assert said(1) == []
     assert len(said(4096)) == 1
+
+
+@pytest.mark.usefixtures("threads_as_before")
+@pytest.mark.parametrize(("asked", "forgiven"), [("auto", True), (True, False)])
+def test_only_compiling_that_nobody_asked_for_may_fail(
+    asked: bool | str, forgiven: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(dynamo, "suppress_errors", False)
+    config = dataclasses.replace(run_config(accelerator="cpu", threads=1), compile=asked)
+    compiled = dataclasses.replace(find_device(config), compile=True)
+    prepare_process(config, compiled)
+    assert dynamo.suppress_errors is forgiven
