@@ -90,11 +90,9 @@ def test_more_processes_than_cores_are_warned_about() -> None:
 
 @pytest.mark.usefixtures("threads_as_before")
 @pytest.mark.parametrize(("asked", "forgiven"), [("auto", True), (True, False)])
-def test_only_compiling_that_nobody_asked_for_may_fail(
-    asked: bool | str, forgiven: bool, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(dynamo, "suppress_errors", False)
+def test_only_compiling_that_nobody_asked_for_may_fail(asked: bool | str, forgiven: bool) -> None:
     config = dataclasses.replace(run_config(accelerator="cpu", threads=1), compile=asked)
     compiled = dataclasses.replace(find_device(config), compile=True)
-    prepare_process(config, compiled)
-    assert dynamo.suppress_errors is forgiven
+    with dynamo.patch(suppress_errors=False):
+        prepare_process(config, compiled)
+        assert dynamo.suppress_errors is forgiven
