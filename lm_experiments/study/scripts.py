@@ -5,7 +5,8 @@ from __future__ import annotations
 import argparse
 import logging
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 
 
 def script_parser(usage: str, description: str, epilog: str) -> argparse.ArgumentParser:
@@ -24,10 +25,9 @@ def answered(action: Callable[[], object]) -> int:
     Bad input is one sentence on stderr and status 2, Ctrl-C is status 130. What takes a while,
     such as preparing a corpus again, tells of itself on stderr.
     """
-    logging.basicConfig(format="%(message)s")
-    logging.getLogger("lm_experiments").setLevel(logging.INFO)
     try:
-        action()
+        with _told_on_stderr():
+            action()
     except (ValueError, OSError, ImportError) as error:
         print(f"error: {error}", file=sys.stderr)
         return 2
@@ -35,3 +35,18 @@ def answered(action: Callable[[], object]) -> int:
         print()
         return 130
     return 0
+
+
+@contextmanager
+def _told_on_stderr() -> Iterator[None]:
+    """Show what the package logs, where nobody listens to it yet."""
+    logger, handler = logging.getLogger("lm_experiments"), logging.StreamHandler()
+    if logger.hasHandlers():
+        yield
+        return
+    logger.addHandler(handler)
+    logger.setLevel(logging.INFO)
+    try:
+        yield
+    finally:
+        logger.removeHandler(handler)

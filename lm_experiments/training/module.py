@@ -82,11 +82,11 @@ class LanguageModel(LightningModule):
         Loss and gradients are those of all processes together.
         """
         total = torch.zeros((), device=inputs.device)
-        size = self.micro_batch_size
+        size, z_loss = self.micro_batch_size, self.config.model.z_loss
         for start in range(0, len(inputs), size):
             part = slice(start, start + size)
             with self.parallel.part(last=start + size >= len(inputs)):
-                loss = self.parallel.loss(inputs[part], targets[part]) / tokens
+                loss = self.parallel.loss(inputs[part], targets[part], z_loss) / tokens
                 self.manual_backward(loss)
             total += loss.detach()
         return self.world.add_up(total)

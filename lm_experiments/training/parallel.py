@@ -32,9 +32,9 @@ class OneDevice:
     def __init__(self, model: Transformer) -> None:
         self.model = model
 
-    def loss(self, inputs: Tensor, targets: Tensor) -> Tensor:
+    def loss(self, inputs: Tensor, targets: Tensor, z_loss: float) -> Tensor:
         """Return the summed training loss of this process's micro-batch."""
-        return self.model.loss(inputs, targets, self.model.config.z_loss)
+        return self.model.loss(inputs, targets, z_loss)
 
     def part(self, last: bool) -> AbstractContextManager[Any]:
         """Surround forward and backward of a micro-batch; after the last one devices exchange."""
@@ -53,9 +53,9 @@ class Replicas(OneDevice):
         # A mean is what replicas take by themselves.
         self.replica.register_comm_hook(None, lambda state, bucket: _sum(bucket))
 
-    def loss(self, inputs: Tensor, targets: Tensor) -> Tensor:
+    def loss(self, inputs: Tensor, targets: Tensor, z_loss: float) -> Tensor:
         """Return the summed training loss of this process's micro-batch."""
-        loss: Tensor = self.replica(inputs, targets)
+        loss: Tensor = self.replica(inputs, targets, z_loss)
         return loss
 
     def part(self, last: bool) -> AbstractContextManager[Any]:
@@ -164,8 +164,8 @@ class _Loss(nn.Module):
         super().__init__()
         self.model = model
 
-    def forward(self, inputs: Tensor, targets: Tensor) -> Tensor:
-        return self.model.loss(inputs, targets, self.model.config.z_loss)
+    def forward(self, inputs: Tensor, targets: Tensor, z_loss: float) -> Tensor:
+        return self.model.loss(inputs, targets, z_loss)
 
 
 def _sum(bucket: Any) -> torch.futures.Future[Tensor]:

@@ -57,6 +57,7 @@ def test_results_equal_those_of_a_sequential_sweep(place: Place) -> None:
     assert not list((place.folder / "runs/a").glob(".ray-*"))
 
 
+@pytest.mark.slow
 def test_one_run_per_gpu_of_the_users_mask_and_a_failure_frees_its_own(place: Place) -> None:
     answer = place.train(
         "code_paths=[code.py]",
@@ -101,7 +102,7 @@ def test_four_runs_share_a_gpu(place: Place) -> None:
 @pytest.mark.parametrize(
     ("number", "send"),
     [
-        (signal.SIGINT, os.killpg),
+        pytest.param(signal.SIGINT, os.killpg, marks=pytest.mark.slow),
         pytest.param(signal.SIGTERM, os.kill, marks=pytest.mark.slow),
     ],
 )

@@ -46,6 +46,7 @@ def test_one_job_per_run_in_an_array(place: Place) -> None:
     assert {result(p.parent)["threads"] for p in place.folder.glob("runs/j/*/result.json")} == {1}
 
 
+@pytest.mark.slow
 def test_a_preempted_job_is_queued_again_and_continues(place: Place) -> None:
     environment = {**install(place.folder), "PAUSE": "0.02"}
     words = ("code_paths=[code.py]", "norm=noting", "trainer.max_steps=60", "seed=0,1")
