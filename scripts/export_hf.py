@@ -50,8 +50,12 @@ def _export(words: Sequence[str]) -> None:
     load_installed()
     run_dir, out = _paths(take_code_paths(words))
     # Imports transformers, which takes seconds, and may not be installed.
+    from transformers.utils import logging as their_logging
+
     from lm_experiments.interop import write_folder
 
+    # A bar over the one or two files of a small model tells nothing.
+    their_logging.disable_progress_bar()
     run = open_run(run_dir)
     written = write_folder(out, run.model(), run.data.tokenizer)
     print(f"{out} holds a {written}; AutoModelForCausalLM.from_pretrained({str(out)!r}) loads it.")

@@ -64,8 +64,10 @@ def _missing_choice(error: MissingConfigException) -> str:
             return str(unknown)
     if group == "hydra/launcher" and name in EXTRAS:
         return not_installed(name)
-    known = ", ".join(error.options or [])
-    return f"{group}={name} is not known; {group} can be {known}."
+    known = error.options or []
+    near = difflib.get_close_matches(name, known, n=1)
+    hint = f" Did you mean {group}={near[0]}?" if near else ""
+    return f"{group}={name} is not known; {group} can be {', '.join(known)}.{hint}"
 
 
 def _ambiguous(found: re.Match[str], arguments: Sequence[str]) -> str:

@@ -20,6 +20,7 @@ from .choices import load_code
 from .cluster import check_alone
 from .deaths import Death, cause_of, memory_kills, record_death
 from .explain import explain, refuse
+from .identity import NOT_IDENTITY
 from .isolation import RUNS_ELSEWHERE, start_server, train_isolated
 from .plan import (
     IDENTITY,
@@ -86,10 +87,12 @@ def run_job(config: DictConfig) -> None:
 
 def arm_overrides(overrides: Sequence[str]) -> list[str]:
     """Return the overrides that make an arm: not those that only name, place or watch a run."""
+    keys = [text.split("=", 1)[0].lstrip("+~") for text in overrides]
+    elsewhere = {f"trainer.{key}" for key in NOT_IDENTITY["trainer"]}
     return [
         text
-        for text in overrides
-        if text.split("=", 1)[0].lstrip("+~").split(".")[0] not in NOT_ARM
+        for text, key in zip(overrides, keys, strict=True)
+        if key.split(".")[0] not in NOT_ARM and key not in elsewhere
     ]
 
 

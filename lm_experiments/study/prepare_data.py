@@ -5,9 +5,10 @@ from __future__ import annotations
 import logging
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
+from typing import Any
 
 from omegaconf import DictConfig
 
@@ -39,13 +40,20 @@ def prepare_job(config: DictConfig) -> None:
 
     The model and the device are not looked at: they may be those of another machine.
     """
-    values = plain(config)
+    started = time.monotonic()
+    try:
+        prepared = _prepared(plain(config))
+    except (ValueError, OSError) as error:
+        # Hydra would print of its own before it.
+        refuse(error, sys.argv[1:])
+    print("\n".join(summary(prepared, time.monotonic() - started)))
+
+
+def _prepared(values: Mapping[str, Any]) -> PreparedData:
     data = build(BatchConfig, values["data"], "data")
     tokenizer = build(TokenizerConfig, values["tokenizer"], "tokenizer")
-    started = time.monotonic()
     with _told():
-        prepared = prepare(data.corpus, tokenizer, Path(values["cache_dir"]).expanduser())
-    print("\n".join(summary(prepared, time.monotonic() - started)))
+        return prepare(data.corpus, tokenizer, Path(values["cache_dir"]).expanduser())
 
 
 def summary(prepared: PreparedData, seconds: float) -> list[str]:

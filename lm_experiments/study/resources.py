@@ -120,8 +120,11 @@ def check_enough(key: str, gpus: float, nodes: Sequence[Node], where: str) -> No
     """Raise ConfigError where no machine has the GPUs that ``key`` asks for."""
     most = max(node.gpus for node in nodes)
     if gpus > most:
-        instead = f"{key}={most:g} or less" if most else "trainer.accelerator=cpu"
-        raise ConfigError(f"{key}={gpus:g}, but {where} has {most:g} GPUs; type {instead}.")
+        instead = f"type {key}={most:g} or less"
+        if not most:
+            leave_out = key.startswith("resources")
+            instead = f"leave {key} out" if leave_out else "type trainer.accelerator=cpu"
+        raise ConfigError(f"{key}={gpus:g}, but {where} has {most:g} GPUs; {instead}.")
 
 
 def choose(asked: Resources, nodes: Sequence[Node], where: str, demand: Demand) -> Share:

@@ -23,7 +23,7 @@ from lm_experiments.training.wandb_logger import X_AXIS, logged_keys
 
 # Loaded by the run's process: waits less long than people would, and breaks what a test breaks.
 FAULTY = '''
-import os, resource, signal, time
+import multiprocessing, os, resource, signal, time
 from pathlib import Path
 from lm_experiments.model import register
 from lm_experiments.model.norms import NormOptions, RMSNorm
@@ -54,7 +54,8 @@ class Killing(RMSNorm):
             kill_core()
         return super().forward(x)
 
-if os.environ.get("SMALL_FILES"):
+# In a run's own process alone: the command that starts it may be this test's.
+if os.environ.get("SMALL_FILES") and multiprocessing.parent_process():
     start = wandb_logger.start_run
     def small_start(*arguments):
         """Let the files of the client's service be no larger than a page."""

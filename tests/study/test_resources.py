@@ -62,7 +62,7 @@ def test_the_plan_says_what_was_picked() -> None:
     [
         (Resources(gpus=9), EIGHT, SMALL, "resources.gpus=9, but here has 8 GPUs"),
         (Resources(), EIGHT, Demand(9, False, GIB), "trainer.devices=9, but here has 8 GPUs"),
-        (Resources(gpus=1), [Node(cpus=2)], SMALL, "type trainer.accelerator=cpu"),
+        (Resources(gpus=1), [Node(cpus=2)], SMALL, "leave resources.gpus out"),
         (Resources(gpus=1), EIGHT, Demand(1, True, GIB), "does not go with trainer.accelerator"),
         (Resources(gpus=0), EIGHT, SMALL, "hides the GPUs"),
         (Resources(cpus=3), [Node(cpus=2)], SMALL, "resources.cpus=3, but here has 2 CPUs"),
