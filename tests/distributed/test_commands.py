@@ -38,7 +38,8 @@ def held(place: Place, step: int, number: int, group: bool = False) -> Answer:
         there = marks.with_suffix(".reached")
         until(lambda: there.exists() or command.poll() is not None, 60, "the pause", command)
         command.send(number, group)
-        time.sleep(0.3)
+        # A busy machine takes its time to pass a signal on.
+        time.sleep(2)
         marks.with_suffix(".go").touch()
         return command.wait(30)
 
