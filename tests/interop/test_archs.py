@@ -13,6 +13,7 @@ import yaml
 from lm_experiments.interop import InteropError, from_hf, parity
 from lm_experiments.interop.fit import choices, fitting_family
 from lm_experiments.model import AXES, ModelConfig, count
+from lm_experiments.study import sweeper
 from lm_experiments.study.choices import offer_components
 from lm_experiments.study.plan import checked, plain
 from lm_experiments.training.config import load_config
@@ -57,6 +58,7 @@ FREE = (
 
 def composed(*words: str) -> ModelConfig:
     offer_components()
+    sweeper.register()
     with hydra.initialize_config_dir(str(CONF), version_base="1.3"):
         values = plain(hydra.compose("train", list(words)))
     return checked(values).model
