@@ -6,7 +6,7 @@ import torch
 from torch import Tensor, nn
 
 from ..registry import NoOptions, register
-from .base import FixedTable, Position, PositionSizes
+from .base import Position, PositionSizes, PositionTable
 from .scaling import angles, geometric
 
 
@@ -16,7 +16,7 @@ class NoPosition(Position):
 
 
 @register("position", "sinusoidal")
-class Sinusoidal(FixedTable):
+class Sinusoidal(PositionTable):
     """Add fixed sines and cosines of geometric wavelengths to embeddings (Vaswani et al. 2017).
 
     Column 2i is ``sin(p / 10000^(2i/d))``, column 2i+1 its cosine; an odd width drops the last.
@@ -37,17 +37,6 @@ class Sinusoidal(FixedTable):
     def embed(self, x: Tensor, positions: Tensor) -> Tensor:
         """Add the table's rows at ``positions``."""
         return x + self.table[positions].to(x.dtype)
-
-    @property
-    def longest(self) -> int:
-        """The number of positions in the table."""
-        return self.length
-
-    def extend(self, length: int) -> None:
-        """Compute the table's rows up to ``length``; those it has stay as they are."""
-        if length > self.length:
-            self.length = length
-            self.table = self._build_table(self.table.device)
 
 
 @register("position", "learned")

@@ -86,3 +86,24 @@ class FixedTable(Position):
         if moved.device != self.table.device:
             self.table = self._build_table(moved.device)
         return self
+
+
+class PositionTable(FixedTable):
+    """A fixed table with a row for each position, which can be computed for more of them.
+
+    Attributes:
+        length: the positions the table has; set before it is built.
+    """
+
+    length: int
+
+    @property
+    def longest(self) -> int:
+        """The number of positions in the table."""
+        return self.length
+
+    def extend(self, length: int) -> None:
+        """Compute the table up to ``length``; what it has of earlier positions stays as it is."""
+        if length > self.length:
+            self.length = length
+            self.table = self._build_table(self.table.device)

@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from ..registry import register
-from .base import FixedTable, PositionSizes
+from .base import PositionSizes, PositionTable
 from .scaling import angles, scaled_frequencies, yarn_magnitude
 
 
@@ -58,7 +58,7 @@ SCALING_OPTIONS = (
 
 
 @register("position", "rope", RoPEOptions)
-class RoPE(FixedTable):
+class RoPE(PositionTable):
     """Turn pairs of query and key columns by angles growing with position (Su et al. 2021).
 
     Pair k at position m turns by ``m * theta^(-2k / columns)``, where the scaling does not change
@@ -100,17 +100,6 @@ class RoPE(FixedTable):
             return self._turn(x, phases)
         turned = self._turn(x[..., : self.columns].contiguous(), phases)
         return torch.cat((turned, x[..., self.columns :]), dim=-1)
-
-    @property
-    def longest(self) -> int:
-        """The number of positions in the table."""
-        return self.length
-
-    def extend(self, length: int) -> None:
-        """Compute the angles up to ``length``; those of earlier positions stay as they are."""
-        if length > self.length:
-            self.length = length
-            self.table = self._build_table(self.table.device)
 
     def _turn(self, x: Tensor, phases: Tensor) -> Tensor:
         cos, sin = phases
