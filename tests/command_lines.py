@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import importlib.util
 import subprocess
 import sys
@@ -10,6 +11,8 @@ from pathlib import Path
 from types import ModuleType
 
 ROOT = Path(__file__).resolve().parents[1]
+# The environment variable by which processes that stem from a test are known.
+MARK = "LM_EXPERIMENTS_TEST_MARK"
 # A model so small that a step takes milliseconds.
 SMALL = (
     "size=tiny",
@@ -33,6 +36,13 @@ def completed(words: Iterable[str], defaults: Iterable[str]) -> list[str]:
     words = list(words)
     given = {word.split("=")[0] for word in words}
     return [*(text for text in defaults if text.split("=")[0] not in given), *words]
+
+
+def is_marked(pid: int, mark: str) -> bool:
+    """Return whether a process has this value of `MARK` in its environment."""
+    with contextlib.suppress(OSError):
+        return f"{MARK}={mark}".encode() in Path(f"/proc/{pid}/environ").read_bytes()
+    return False
 
 
 def load_script(name: str) -> ModuleType:

@@ -15,10 +15,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from command_lines import ROOT, SMALL
+from command_lines import MARK, ROOT, SMALL, is_marked
 
 SCRIPT = ROOT / "scripts" / "train.py"
-MARK = "LM_EXPERIMENTS_TEST_MARK"
 # Threads are left to the launcher.
 OTHERWISE = ("trainer.threads", "trainer.max_steps")
 TINY = (
@@ -117,18 +116,13 @@ class Place:
 
     def living(self, beside: Collection[int] = ()) -> list[int]:
         """Return the processes that stem from this place's commands and have not ended."""
-        return [pid for pid in _processes() if pid not in beside and self._is_ours(pid)]
+        return [pid for pid in _processes() if pid not in beside and is_marked(pid, self.mark)]
 
     def kill(self, beside: Collection[int] = ()) -> None:
         """End what is left of this place's commands."""
         for pid in self.living(beside):
             with contextlib.suppress(ProcessLookupError):
                 os.kill(pid, signal.SIGKILL)
-
-    def _is_ours(self, pid: int) -> bool:
-        with contextlib.suppress(OSError):
-            return f"{MARK}={self.mark}".encode() in Path(f"/proc/{pid}/environ").read_bytes()
-        return False
 
 
 @dataclass(frozen=True)

@@ -18,11 +18,10 @@ from typing import Any
 
 import pytest
 import torch
-from command_lines import ROOT, SMALL, completed
+from command_lines import MARK, ROOT, SMALL, completed, is_marked
 from warm_server import warm
 
 SCRIPT = ROOT / "scripts" / "train.py"
-MARK = "LM_EXPERIMENTS_TEST_MARK"
 TINY = completed(
     (
         "norm=watched",
@@ -188,12 +187,7 @@ class Place:
 
     def living(self) -> list[int]:
         """Return the processes that stem from this place's commands and have not ended."""
-        return [pid for pid in _processes() if self._is_ours(pid)]
-
-    def _is_ours(self, pid: int) -> bool:
-        with contextlib.suppress(OSError):
-            return f"{MARK}={self.mark}".encode() in Path(f"/proc/{pid}/environ").read_bytes()
-        return False
+        return [pid for pid in _processes() if is_marked(pid, self.mark)]
 
 
 @dataclass(frozen=True)

@@ -15,7 +15,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from processes import MARK, Place, result, slow, time_limit, until
+from command_lines import MARK
+from processes import Place, result, slow, time_limit, until
 from wandb_stub import API_KEY, serving
 
 from lm_experiments.study.isolation import start_server
