@@ -8,7 +8,7 @@ from collections.abc import Sequence
 
 from rich.console import Console
 
-from lm_experiments.study.catalogue import chosen_axes, show
+from lm_experiments.cli.components import chosen_axes, show
 from lm_experiments.study.choices import load_installed, take_code_paths
 
 DESCRIPTION = """\

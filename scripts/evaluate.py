@@ -10,12 +10,12 @@ from pathlib import Path
 
 import torch
 
+from lm_experiments.cli.arguments import answered, script_parser
+from lm_experiments.cli.open_run import corpus_to_evaluate, open_run
 from lm_experiments.data import DataConfig
+from lm_experiments.errors import InputError
 from lm_experiments.evaluation import EncodedText, Score, Subject, documents_to_evaluate, encode
 from lm_experiments.study.choices import load_installed, take_code_paths
-from lm_experiments.study.scripts import answered, script_parser
-from lm_experiments.study.trained import corpus_to_evaluate, open_run
-from lm_experiments.training.typed import ConfigError
 
 DESCRIPTION = """\
 Print the loss of trained runs, each by its newest checkpoint: over the validation text of the run
@@ -72,7 +72,7 @@ def _evaluate(options: argparse.Namespace) -> None:
     words = take_code_paths(options.words)
     runs = [word for word in words if not word.startswith("data.")]
     if not runs:
-        raise ConfigError("No run is named; type python scripts/evaluate.py and a run directory.")
+        raise InputError("No run is named; type python scripts/evaluate.py and a run directory.")
     contexts, device = _contexts(options.contexts), _device(options.device)
     data = _data(options, [word for word in words if word not in runs])
     subjects = [_subject(word) for word in runs]
@@ -112,7 +112,7 @@ def _contexts(text: str | None) -> list[int]:
     except ValueError:
         lengths = [0]
     if any(length < 1 for length in lengths):
-        raise ConfigError(
+        raise InputError(
             f"--contexts {text} is not a list of context lengths; type for example "
             "--contexts 64,128,256."
         )
@@ -123,7 +123,7 @@ def _data(options: argparse.Namespace, words: Sequence[str]) -> DataConfig | Non
     if options.data is not None:
         return corpus_to_evaluate(options.data, options.path, words)
     for given in [*([f"--path {options.path}"] if options.path else []), *words]:
-        raise ConfigError(f"{given} is read with --data alone; type for example --data text too.")
+        raise InputError(f"{given} is read with --data alone; type for example --data text too.")
     return None
 
 
@@ -133,7 +133,7 @@ def _device(name: str) -> str:
     try:
         torch.empty(0, device=name)
     except (RuntimeError, AssertionError):
-        raise ConfigError(f"--device {name} cannot be used here; type --device cpu.") from None
+        raise InputError(f"--device {name} cannot be used here; type --device cpu.") from None
     return name
 
 
@@ -148,7 +148,7 @@ def _texts(subjects: Sequence[Subject], data: DataConfig | None) -> list[Encoded
     if data is None:
         for subject in subjects:
             if subject.validation is None:
-                raise ConfigError(f"{subject.name} has no text of its own; type --data and a name.")
+                raise InputError(f"{subject.name} has no text of its own; type --data and a name.")
         return [subject.validation for subject in subjects if subject.validation is not None]
     encoded: dict[str, EncodedText] = {}
     for subject in subjects:

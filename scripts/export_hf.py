@@ -7,10 +7,10 @@ import sys
 from collections.abc import Sequence
 from pathlib import Path
 
+from lm_experiments.cli.arguments import answered, script_parser
+from lm_experiments.cli.open_run import open_run
+from lm_experiments.errors import InputError
 from lm_experiments.study.choices import load_installed, take_code_paths
-from lm_experiments.study.scripts import answered, script_parser
-from lm_experiments.study.trained import open_run
-from lm_experiments.training.typed import ConfigError
 
 DESCRIPTION = """\
 Write a trained run, by its newest checkpoint, as a folder that AutoModelForCausalLM and
@@ -40,7 +40,7 @@ def _parser() -> argparse.ArgumentParser:
 
 def _paths(words: Sequence[str]) -> tuple[Path, Path]:
     if len(words) != 2:
-        raise ConfigError(
+        raise InputError(
             "Type a run directory and the folder to write: python scripts/export_hf.py RUN OUT."
         )
     return Path(words[0]), Path(words[1])

@@ -9,13 +9,13 @@ from pathlib import Path
 
 import torch
 
+from lm_experiments.cli.arguments import answered, script_parser
+from lm_experiments.cli.open_run import open_run
 from lm_experiments.data import Tokenizer
+from lm_experiments.errors import InputError
 from lm_experiments.evaluation import Sampling, sample_batch, stream
 from lm_experiments.model import Transformer
 from lm_experiments.study.choices import load_installed, take_code_paths
-from lm_experiments.study.scripts import answered, script_parser
-from lm_experiments.study.trained import open_run
-from lm_experiments.training.typed import ConfigError
 
 DESCRIPTION = """\
 Write text with a trained run, from its newest checkpoint, on the CPU. The prompt is printed first
@@ -71,7 +71,7 @@ _OPTIONS = (
 
 def _refuse_words(words: Sequence[str]) -> None:
     if words:
-        raise ConfigError(
+        raise InputError(
             f"{words[0]} is not understood; after the run directory come options, see --help, and "
             "code_paths=[my_block.py]. A prompt of several words needs quotes."
         )
@@ -82,7 +82,7 @@ def _write_samples(options: argparse.Namespace) -> None:
     _refuse_words(take_code_paths(options.words))
     sampling = Sampling(options.temperature, options.top_k, options.top_p)
     if options.samples < 1:
-        raise ConfigError(f"--samples {options.samples} must be 1 or more.")
+        raise InputError(f"--samples {options.samples} must be 1 or more.")
     run = open_run(options.run)
     model, tokenizer = run.model(), run.data.tokenizer
     texts = options.prompt or [""]
@@ -127,7 +127,7 @@ def _encoded(prompt: str, tokenizer: Tokenizer) -> list[int]:
     ids = [int(token) for token in tokenizer.encode(prompt)]
     if unknown is not None and unknown in ids:
         characters = [c for c in dict.fromkeys(prompt) if unknown in tokenizer.encode(c)]
-        raise ConfigError(
+        raise InputError(
             f"--prompt holds {' '.join(map(repr, characters))}, which the run's tokenizer does "
             "not know, since its training text lacks it; leave it out."
         )

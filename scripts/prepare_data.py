@@ -1,6 +1,6 @@
 """Download and encode a corpus ahead of time: python scripts/prepare_data.py data=tinystories."""
 
 if __name__ == "__main__":
-    from lm_experiments.study.prepare_data import main
+    from lm_experiments.cli.prepare_data import main
 
     main()

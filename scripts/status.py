@@ -9,9 +9,9 @@ from pathlib import Path
 
 from rich.console import Console
 
-from lm_experiments.study.status import sweep_status
-from lm_experiments.study.status_view import show, watch
-from lm_experiments.training.typed import ConfigError
+from lm_experiments.cli.status import show, watch
+from lm_experiments.errors import InputError
+from lm_experiments.report.progress import sweep_status
 
 DESCRIPTION = """\
 Show where a sweep stands: which runs are done, running, failed or waiting, how far each is, about
@@ -63,7 +63,7 @@ def _parser() -> argparse.ArgumentParser:
 
 def _positive(seconds: float) -> float:
     if not 0 < seconds < float("inf"):
-        raise ConfigError(f"--watch {seconds:g} must be a number of seconds above 0, such as 5.")
+        raise InputError(f"--watch {seconds:g} must be a number of seconds above 0, such as 5.")
     return seconds
 
 

@@ -6,7 +6,8 @@ import argparse
 import sys
 from collections.abc import Sequence
 
-from lm_experiments.report import ReportError, show_report, write_report
+from lm_experiments.errors import InputError
+from lm_experiments.report import show_report, write_report
 
 DESCRIPTION = """\
 Print the table of a sweep or a study: one row per arm, with the mean validation loss over its
@@ -46,7 +47,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     options = parser.parse_args(arguments)
     try:
         report = write_report(options.sweep, options.baseline, options.allow_mixed)
-    except (ReportError, OSError) as error:
+    except (InputError, OSError) as error:
         print(error, file=sys.stderr)
         return 2
     show_report(report)

@@ -3,6 +3,6 @@
 if __name__ == "__main__":
     # Imported here, since each run's process imports this file again: it would read the package's
     # files as they are by then, and not as the sweep was started with.
-    from lm_experiments.study.command import main
+    from lm_experiments.cli.train import main
 
     main()

@@ -56,7 +56,7 @@ def train(
     capfd: pytest.CaptureFixture[str],
 ) -> Callable[..., Answer]:
     """``scripts/train.py`` in an empty folder, with the smallest model unless told otherwise."""
-    from lm_experiments.study.command import main
+    from lm_experiments.cli.train import main
 
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("LM_EXPERIMENTS_CACHE", str(cache_dir))

@@ -9,12 +9,11 @@ from pathlib import Path
 
 import torch
 
+from lm_experiments.benchmark.rounds import Report, check_rounds, summarise
+from lm_experiments.benchmark.step import PlainStep
 from lm_experiments.model import ModelConfig, build_model
 from lm_experiments.training.checkpoints import write_whole
 from lm_experiments.training.config import TrainerConfig
-
-from .rounds import Report, check_rounds, summarise
-from .step import PlainStep
 
 # The dimensions of size=small, and the batch of data=kjv.
 SMALL = ModelConfig(d_model=320, n_layers=6, n_heads=5, context_length=256, d_ff=1280)

@@ -10,17 +10,17 @@ from typing import Any
 
 from lightning.pytorch import Callback, Trainer
 
+from lm_experiments.benchmark.rounds import Report, check_rounds, summarise
+from lm_experiments.benchmark.step import PlainStep
 from lm_experiments.data import PreparedData, TokenizerConfig, TrainingBatches, prepare
 from lm_experiments.model import ModelConfig, build_model
+from lm_experiments.rundir.identity import Identity
 from lm_experiments.training.config import BatchConfig, RunConfig, TrainerConfig
 from lm_experiments.training.devices import find_device
 from lm_experiments.training.fit import Run
 from lm_experiments.training.logger_config import LoggerConfig
 from lm_experiments.training.optimizers import AdamW
 from lm_experiments.training.schedules import Constant
-
-from .rounds import Report, check_rounds, summarise
-from .step import PlainStep
 
 BARE, LIGHTNING = "bare loop", "Lightning run"
 # Steps in a round: one interval of the log, so that each round writes one row.
@@ -104,7 +104,7 @@ class _TimedRun(Run):
     """A run, exactly as it is trained otherwise, with one more callback behind the others."""
 
     def __init__(self, run_dir: Path, config: RunConfig, rounds: _Rounds) -> None:
-        super().__init__(run_dir, config, identity={})
+        super().__init__(run_dir, config, identity=Identity("", ""))
         self.rounds = rounds
 
     def _build_trainer(self) -> Trainer:

@@ -14,11 +14,11 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
+from lm_experiments.benchmark.rounds import Contestant, Report, measure, timed
+from lm_experiments.benchmark.step import PlainStep, SummedLoss
+from lm_experiments.errors import InputError
 from lm_experiments.model import ModelConfig, build_model
 from lm_experiments.training.devices import MICRO_BATCH_TOKENS
-
-from .rounds import Contestant, Report, measure, timed
-from .step import PlainStep, SummedLoss
 
 OURS = "lm_experiments"
 SHAPE = ModelConfig(
@@ -28,10 +28,6 @@ BATCH_SIZE = 16
 NORM_EPS = 1e-5
 # How far a fresh model's loss may be from ln V: its logits are small, not 0.
 LOSS_TOLERANCE = 0.5
-
-
-class PeersError(ValueError):
-    """The models do not compare: one has another size, or does not compute a loss."""
 
 
 @dataclass(frozen=True)
@@ -53,7 +49,7 @@ def peers(rounds: int) -> Report:
     whole, as their users do, and once more in our micro-batches.
 
     Raises:
-        PeersError: where a model has another number of parameters than ours, or no sound loss.
+        InputError: where a model has another number of parameters than ours, or no sound loss.
     """
     return compare(SHAPE, BATCH_SIZE, rounds, _installed())
 
@@ -160,7 +156,7 @@ def _check_sizes(steps: dict[str, PlainStep]) -> int:
     sizes = {name: sum(p.numel() for p in s.model.parameters()) for name, s in steps.items()}
     for name, size in sizes.items():
         if size != sizes[OURS]:
-            raise PeersError(f"{name} has {size:,} parameters, not our {sizes[OURS]:,}.")
+            raise InputError(f"{name} has {size:,} parameters, not our {sizes[OURS]:,}.")
     return sizes[OURS]
 
 
@@ -172,7 +168,7 @@ def _check_losses(
     uniform = math.log(vocab_size)
     for name, loss in losses.items():
         if not abs(loss - uniform) < LOSS_TOLERANCE:
-            raise PeersError(
+            raise InputError(
                 f"{name} starts at a loss of {loss:.3f}, not near ln V = {uniform:.3f}: "
                 "it is not the model that was meant."
             )

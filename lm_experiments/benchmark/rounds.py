@@ -11,14 +11,12 @@ from typing import Any
 import numpy as np
 import torch
 
+from lm_experiments.errors import InputError
+
 Contestant = Callable[[], float]
 """Does its work once and returns the seconds it took."""
 
 SPREAD = (10, 50, 90)
-
-
-class TooFewRoundsError(ValueError):
-    """Fewer than one round was asked for."""
 
 
 @dataclass(frozen=True)
@@ -89,7 +87,7 @@ def measure(contestants: Mapping[str, Contestant], rounds: int) -> list[Timing]:
     A round before the first warms all of them up and does not count.
 
     Raises:
-        TooFewRoundsError: where ``rounds`` is below 1.
+        InputError: where ``rounds`` is below 1.
     """
     check_rounds(rounds)
     names = list(contestants)
@@ -102,9 +100,9 @@ def measure(contestants: Mapping[str, Contestant], rounds: int) -> list[Timing]:
 
 
 def check_rounds(rounds: int) -> None:
-    """Raise TooFewRoundsError where ``rounds`` is below 1."""
+    """Raise InputError where ``rounds`` is below 1."""
     if rounds < 1:
-        raise TooFewRoundsError(f"--rounds {rounds} measures nothing; type --rounds 1 or more.")
+        raise InputError(f"--rounds {rounds} measures nothing; type --rounds 1 or more.")
 
 
 def summarise(seconds: Mapping[str, list[float]]) -> list[Timing]:

@@ -13,15 +13,15 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 
+from lm_experiments.benchmark.rounds import Contestant, Report, measure, timed
 from lm_experiments.data import TokenizerConfig, prepare
+from lm_experiments.launch.fork import train_isolated
 from lm_experiments.model import ModelConfig
-from lm_experiments.study.isolation import train_isolated
+from lm_experiments.rundir.identity import Identity
 from lm_experiments.training.config import BatchConfig, RunConfig, TrainerConfig, save_config
 from lm_experiments.training.logger_config import LoggerConfig
 from lm_experiments.training.optimizers import AdamW
 from lm_experiments.training.schedules import Constant
-
-from .rounds import Contestant, Report, measure, timed
 
 TRAIN = Path(__file__).parents[2] / "scripts" / "train.py"
 TITLE = "Waiting, in processes of their own; runs up to the first logged step, the step included."
@@ -78,7 +78,7 @@ def one_more_run(config: RunConfig, folder: Path) -> Contestant:
         save_config(config, run_dir)
         start = time.perf_counter()
         with _watching(run_dir / "metrics.jsonl") as seen:
-            code = train_isolated(run_dir, {}, [], config.trainer.devices)
+            code = train_isolated(run_dir, Identity("", ""), [], config.trainer.devices)
         if code or not seen:
             log = (run_dir / "train.log").read_text(encoding="utf-8")
             raise RuntimeError(f"the run to be timed ended with exit code {code}:\n{log}")

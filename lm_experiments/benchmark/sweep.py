@@ -11,9 +11,9 @@ import tempfile
 import time
 from pathlib import Path
 
-from lm_experiments.study.resources_memory import cores
-
-from .rounds import Contestant, Report, check_rounds, measure
+from lm_experiments.benchmark.rounds import Contestant, Report, check_rounds, measure
+from lm_experiments.errors import InputError
+from lm_experiments.launch.memory import cores
 
 TRAIN = Path(__file__).parents[2] / "scripts" / "train.py"
 TITLE = "Sweeps of twelve tiny runs, whole: from the command to the table."
@@ -31,15 +31,11 @@ WORDS = (
 STEPS = "trainer.max_steps=150"
 
 
-class SweepFailedError(ValueError):
-    """A sweep that was to be timed failed."""
-
-
 def sweep(rounds: int) -> Report:
     """Time the sweep one after another with all cores, and through Ray with one each.
 
     Raises:
-        SweepFailedError: where a sweep fails.
+        InputError: where a sweep fails.
     """
     check_rounds(rounds)
     with tempfile.TemporaryDirectory() as folder:
@@ -90,7 +86,7 @@ class _Sweeps:
             command, cwd=self.folder, env={**os.environ, **cache}, capture_output=True, text=True
         )
         if done.returncode:
-            raise SweepFailedError(f"{' '.join(command)} failed:\n{done.stdout}{done.stderr}")
+            raise InputError(f"{' '.join(command)} failed:\n{done.stdout}{done.stderr}")
 
     def _runs(self, name: str) -> float:
         """Return the seconds that the runs of a sweep spent in training."""

@@ -17,7 +17,7 @@ from lm_experiments.data.batches import (
     TrainingBatches,
     windows,
 )
-from lm_experiments.data.config import DataConfig, DataError, TokenizerConfig, check_pair
+from lm_experiments.data.config import DataConfig, TokenizerConfig, check_pair
 from lm_experiments.data.corpora import Documents, content_hash, load_documents
 from lm_experiments.data.prepare import PreparedData, prepare
 from lm_experiments.data.pretrained import files_hash
@@ -28,7 +28,6 @@ from lm_experiments.data.tokenizers import Tokenizer, load_tokenizer, train_toke
 __all__ = [
     "IGNORE_INDEX",
     "DataConfig",
-    "DataError",
     "Documents",
     "EvaluationBatches",
     "PreparedData",

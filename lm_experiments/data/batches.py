@@ -10,9 +10,9 @@ from numpy.typing import NDArray
 from torch import Tensor
 from torch.utils.data import Dataset
 
-from lm_experiments.data.config import DataError
 from lm_experiments.data.keys import keyed_generator
 from lm_experiments.data.store import Shards, Tokens
+from lm_experiments.errors import InputError
 
 IGNORE_INDEX = -100
 """The target of a position that does not count."""
@@ -24,13 +24,13 @@ WindowIds = NDArray[np.int64]
 def windows(token_count: int, context_length: int) -> int:
     """Return how many windows of T inputs and T targets do not overlap, (N - 1) // T.
 
-    Raises `DataError` where there is none.
+    Raises `InputError` where there is none.
     """
     _check_positive("model.context_length", context_length)
     if token_count <= context_length:
         shorter = max(token_count - 1, 0)
         remedy = f"type model.context_length={shorter} or less, or choose a longer corpus"
-        raise DataError(
+        raise InputError(
             f"the corpus has {token_count} tokens but model.context_length={context_length} "
             f"needs at least {context_length + 1}; "
             + (remedy if shorter else "choose a longer corpus")
@@ -48,7 +48,7 @@ class TrainingBatches(Dataset[Batch]):
     def __init__(
         self, tokens: Tokens | Shards, context_length: int, batch_size: int, seed: int
     ) -> None:
-        """Divide `tokens` into windows; raises `DataError` where they are too few."""
+        """Divide `tokens` into windows; raises `InputError` where they are too few."""
         _check_positive("data.batch_size", batch_size)
         self.windows = windows(len(tokens), context_length)
         self.context_length = context_length
@@ -71,7 +71,7 @@ class TrainingBatches(Dataset[Batch]):
     def batch(self, step: int, rank: int = 0, world_size: int = 1) -> Batch:
         """Return inputs and targets, int64 of shape (batch / world, context).
 
-        The ranks' parts are disjoint and together the batch of one rank. Raises `DataError` where
+        The ranks' parts are disjoint and together the batch of one rank. Raises `InputError` where
         the world size does not divide the batch.
         """
         length = self.context_length
@@ -88,9 +88,9 @@ class TrainingBatches(Dataset[Batch]):
     def _share(self, step: int, rank: int, world_size: int) -> int:
         _check_rank(rank, world_size)
         if step < 0:
-            raise DataError(f"step {step} is negative; steps count from 0")
+            raise InputError(f"step {step} is negative; steps count from 0")
         if self.batch_size % world_size:
-            raise DataError(
+            raise InputError(
                 f"data.batch_size={self.batch_size} cannot be shared by {world_size} devices; "
                 f"type a multiple of {world_size}"
             )
@@ -121,12 +121,12 @@ class EvaluationBatches(Dataset[Batch]):
         rank: int = 0,
         world_size: int = 1,
     ) -> None:
-        """Take every world-th window from `rank` on; raises `DataError` below 2 tokens."""
+        """Take every world-th window from `rank` on; raises `InputError` below 2 tokens."""
         _check_positive("model.context_length", context_length)
         _check_positive("data.eval_batch_size", batch_size)
         _check_rank(rank, world_size)
         if len(tokens) < 2:
-            raise DataError(
+            raise InputError(
                 f"the corpus has {len(tokens)} tokens but evaluation needs at least 2; "
                 "choose a longer corpus"
             )
@@ -167,9 +167,9 @@ def _without_overhead(tokens: Tokens | Shards) -> Tokens | Shards:
 
 def _check_positive(key: str, value: int) -> None:
     if value < 1:
-        raise DataError(f"{key}={value} must be at least 1; type {key}=1 or more")
+        raise InputError(f"{key}={value} must be at least 1; type {key}=1 or more")
 
 
 def _check_rank(rank: int, world_size: int) -> None:
     if not 0 <= rank < world_size:
-        raise DataError(f"rank {rank} is not one of {world_size}; give 0 to {world_size - 1}")
+        raise InputError(f"rank {rank} is not one of {world_size}; give 0 to {world_size - 1}")

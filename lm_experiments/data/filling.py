@@ -11,7 +11,7 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
-from lm_experiments.data.config import DataConfig, DataError, TokenizerConfig
+from lm_experiments.data.config import DataConfig, TokenizerConfig
 from lm_experiments.data.corpora import check_unchanged, load_documents
 from lm_experiments.data.hub import Dataset, is_drawn, limited, source_key
 from lm_experiments.data.keys import hash_of
@@ -19,6 +19,7 @@ from lm_experiments.data.progress import EncodingProgress, size
 from lm_experiments.data.split import split_documents
 from lm_experiments.data.store import StoreWriter
 from lm_experiments.data.tokenizers import Tokenizer, train_tokenizer
+from lm_experiments.errors import InputError
 
 SPLIT_NAMES = ("train", "val")
 RECORD = "prepared.json"
@@ -52,7 +53,7 @@ def fill_from_stream(
 ) -> None:
     """Prepare a corpus a batch at a time; its hash is of the text that passes.
 
-    Raises `DataError` where one side has no text, or the files change meanwhile.
+    Raises `InputError` where one side has no text, or the files change meanwhile.
     """
     dataset = Dataset(data, cache_dir)
     sizes = [dataset.expected_bytes(split) for split in dataset.splits]
@@ -64,7 +65,7 @@ def fill_from_stream(
         writers.write(data.name, _labelled(dataset), total)
         writers.check_filled(data)
     if data.path and source_key(data, cache_dir) != key:
-        raise DataError(
+        raise InputError(
             f"data.path={data.path} changed while it was read; start again when it is complete"
         )
     files = {split: dataset.files(split) for split in dataset.splits}
@@ -73,12 +74,12 @@ def fill_from_stream(
 
 
 def recorded_hash(folder: Path) -> str:
-    """Return the data hash of a prepared folder; raises `DataError` where it has none."""
+    """Return the data hash of a prepared folder; raises `InputError` where it has none."""
     try:
         record = json.loads((folder / RECORD).read_text(encoding="utf-8"))
         return str(record["data_hash"])
     except (OSError, ValueError, KeyError, TypeError) as error:
-        raise DataError(f"{folder / RECORD} is damaged; prepare the data again") from error
+        raise InputError(f"{folder / RECORD} is damaged; prepare the data again") from error
 
 
 class _Writers:
@@ -125,7 +126,7 @@ class _Writers:
     def check_filled(self, data: DataConfig) -> None:
         for name, side in zip(SPLIT_NAMES, ("training", "validation"), strict=True):
             if not self._writers[name].documents:
-                raise DataError(
+                raise InputError(
                     f"data.name={data.name} leaves no {side} text; type another "
                     f"data.val_{'split' if data.divided else 'fraction'}, or raise "
                     "data.max_documents and data.max_bytes where they are set"

@@ -10,9 +10,10 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
-from lm_experiments.data.config import DataConfig, DataError
+from lm_experiments.data.config import DataConfig
 from lm_experiments.data.keys import hash_of
 from lm_experiments.data.scans import content_sha256, remembered
+from lm_experiments.errors import InputError
 
 BATCH_ROWS = 1000
 TRAIN, COLUMN = "train", "text"
@@ -44,13 +45,13 @@ def source_key(config: DataConfig, cache_dir: Path) -> str:
 
 def _folder_files(config: DataConfig, folder: Path) -> list[Path]:
     if not folder.is_dir():
-        raise DataError(
+        raise InputError(
             f"data.path={config.path} is not a folder; type that of a copy of the dataset"
         )
     below = [path for path in folder.rglob("*") if path.is_file()]
     seen = [p for p in below if not any(s.startswith(".") for s in p.relative_to(folder).parts)]
     if not seen:
-        raise DataError(f"data.path={config.path} holds no file; type a folder with a dataset")
+        raise InputError(f"data.path={config.path} holds no file; type a folder with a dataset")
     return sorted(seen)
 
 
@@ -58,7 +59,7 @@ class Dataset:
     """An opened dataset, whose documents are read a batch at a time and never all at once."""
 
     def __init__(self, config: DataConfig, cache_dir: Path) -> None:
-        """Find the files; `DataError` where `datasets`, the dataset or a split is lacking.
+        """Find the files; `InputError` where `datasets`, the dataset or a split is lacking.
 
         What `datasets` notes for itself lies below `cache_dir`; the text does not.
         """
@@ -84,7 +85,7 @@ class Dataset:
     def documents(self, split: str) -> Iterator[str]:
         """Yield the documents of a split that are not blank, within the limits of the options.
 
-        Raises `DataError` where a row holds no text, or the dataset can no longer be read.
+        Raises `InputError` where a row holds no text, or the dataset can no longer be read.
         """
         texts: Iterable[str] = self._rows(split)
         if self._has_lines and self.config.separator is not None:
@@ -105,12 +106,12 @@ class Dataset:
             stream = self._builder.as_streaming_dataset(split=split).with_format("arrow")
             for table in stream.iter(batch_size=BATCH_ROWS):
                 if column not in table.column_names:
-                    raise DataError(
+                    raise InputError(
                         f"data.text_column={column} is not a column of {self._where}, which has "
                         f"{', '.join(table.column_names)}; type data.text_column= and one of them"
                     )
                 yield from map(self._checked, table.column(column).to_pylist())
-        except DataError:
+        except InputError:
             raise
         except Exception as error:  # each file system and format has errors of its own
             raise self._unreadable(error) from error
@@ -118,7 +119,7 @@ class Dataset:
     def _checked(self, value: object) -> str:
         if value is not None and not isinstance(value, str):
             column = self.config.text_column or COLUMN
-            raise DataError(
+            raise InputError(
                 f"data.text_column={column} of {self._where} holds {type(value).__name__} and not "
                 "text; type data.text_column= and a column of text"
             )
@@ -146,7 +147,7 @@ class Dataset:
             if self.config.path and self.config.train_files:
                 return self._open_folder(library)
             return self._builder_of(library, self._data_files())
-        except DataError:
+        except InputError:
             raise
         except Exception as error:  # each file system and format has errors of its own
             raise self._unreadable(error) from error
@@ -185,7 +186,7 @@ class Dataset:
         known = list(self._builder.config.data_files or ())
         for option, name in (("train_split", self.splits[0]), ("val_split", self.splits[-1])):
             if name not in known:
-                raise DataError(
+                raise InputError(
                     f"data.{option}={name} is not a split of {self._where}, which has "
                     f"{', '.join(map(str, known))}; type data.{option}= and one of them"
                     + (", or data.val_split=null to draw it" if option == "val_split" else "")
@@ -202,13 +203,13 @@ class Dataset:
                 others[0],
             )
 
-    def _unreadable(self, error: Exception) -> DataError:
+    def _unreadable(self, error: Exception) -> InputError:
         reason = " ".join(str(error).split())[:300] or type(error).__name__
         if self.config.path:
             remedy = f"type data.path= and a folder that data.name={self.config.name} can read"
         else:
             remedy = f"type data.path= and a folder with a copy of it; {WITHOUT_NETWORK}"
-        return DataError(f"{self._where} cannot be read as a dataset ({reason}); {remedy}")
+        return InputError(f"{self._where} cannot be read as a dataset ({reason}); {remedy}")
 
 
 def cut(lines: Iterable[str], separator: str) -> Iterator[str]:
@@ -255,7 +256,7 @@ def _library(config: DataConfig) -> Any:
     try:
         import datasets
     except ImportError:
-        raise DataError(
+        raise InputError(
             f"data={config.name} is read through the package datasets, which is not installed; "
             "type pip install 'lm_experiments[hf]'"
         ) from None

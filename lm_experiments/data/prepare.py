@@ -10,13 +10,7 @@ from pathlib import Path
 
 from filelock import FileLock, Timeout
 
-from lm_experiments.data.config import (
-    STREAMED,
-    DataConfig,
-    DataError,
-    TokenizerConfig,
-    check_pair,
-)
+from lm_experiments.data.config import STREAMED, DataConfig, TokenizerConfig, check_pair
 from lm_experiments.data.corpora import content_hash
 from lm_experiments.data.filling import (
     SPLIT_NAMES,
@@ -30,6 +24,7 @@ from lm_experiments.data.pretrained import files_hash
 from lm_experiments.data.ready import open_ready
 from lm_experiments.data.store import VERSION, TokenStore
 from lm_experiments.data.tokenizers import Tokenizer, load_tokenizer, train_tokenizer
+from lm_experiments.errors import InputError
 
 # What a tokenizer's folder has been named by since before it could be read from files.
 NAMED_BY = ("name", "vocab_size", "sample_bytes", "sample_seed")
@@ -56,7 +51,7 @@ def prepare(data: DataConfig, tokenizer: TokenizerConfig, cache_dir: Path) -> Pr
     """Return the prepared corpus, building its folder below `cache_dir` where there is none.
 
     Processes that ask at once build it once. A damaged folder is built again, with a warning.
-    Raises `DataError` where text, split or vocabulary cannot be had.
+    Raises `InputError` where text, split or vocabulary cannot be had.
     """
     check_pair(data, tokenizer)
     if data.name == "tokens":
@@ -107,7 +102,7 @@ def _reuse(directory: Path, data_hash: str | None) -> PreparedData | None:
         return None
     try:
         return _open(directory, data_hash)
-    except DataError as error:
+    except InputError as error:
         logger.warning("the prepared data is damaged and is built again: %s", error)
         return None
 

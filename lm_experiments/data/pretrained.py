@@ -16,9 +16,10 @@ import tokenizers as hf
 from numpy.typing import NDArray
 from tokenizers import decoders, models, pre_tokenizers
 
-from lm_experiments.data.config import READS_FILES, DataError, TokenizerConfig
+from lm_experiments.data.config import READS_FILES, TokenizerConfig
 from lm_experiments.data.keys import hash_of
 from lm_experiments.data.tokenizer import END_OF_TEXT, Ids, Tokenizer
+from lm_experiments.errors import InputError
 
 GPT2_FILES = (("vocab.json", "merges.txt"), ("encoder.json", "vocab.bpe"))
 
@@ -26,7 +27,7 @@ GPT2_FILES = (("vocab.json", "merges.txt"), ("encoder.json", "vocab.bpe"))
 def files_hash(config: TokenizerConfig) -> str | None:
     """Return the sha256 in hex of what the tokenizer's files say, None where it reads none.
 
-    Raises `DataError` where they cannot be read.
+    Raises `InputError` where they cannot be read.
     """
     if config.name not in READS_FILES:
         return None
@@ -38,9 +39,9 @@ def files_hash(config: TokenizerConfig) -> str | None:
         rules = [line for line in merges.splitlines() if not line.startswith("#version")]
         return hash_of([json.loads(vocabulary), rules])
     except ValueError as error:
-        if isinstance(error, DataError):
+        if isinstance(error, InputError):
             raise
-        raise DataError(
+        raise InputError(
             f"tokenizer.path={path} is not JSON ({_one_line(error)}); "
             f"type the path of {READS_FILES[config.name]}"
         ) from error
@@ -137,7 +138,7 @@ class GPT2Tokenizer(FileTokenizer):
         try:
             backend = hf.Tokenizer(models.BPE.from_file(str(vocabulary), str(merges)))
         except Exception as error:  # the library raises bare exceptions
-            raise DataError(
+            raise InputError(
                 f"{vocabulary} and {merges.name} are not a vocabulary and its merges "
                 f"({_one_line(error)}); download them again"
             ) from error
@@ -183,23 +184,23 @@ class NoTokenizer(Tokenizer):
 
     @property
     def end_of_text_id(self) -> int:
-        """Not known; raises `DataError`."""
+        """Not known; raises `InputError`."""
         raise self._unknown()
 
     def encode(self, text: str) -> Ids:
-        """Raise `DataError`: no text can be encoded."""
+        """Raise `InputError`: no text can be encoded."""
         raise self._unknown()
 
     def decode(self, ids: Iterable[int]) -> str:
-        """Raise `DataError`: no text can be had."""
+        """Raise `InputError`: no text can be had."""
         raise self._unknown()
 
     def decode_ordinary(self, ids: list[int]) -> str:
-        """Raise `DataError`: no text can be had."""
+        """Raise `InputError`: no text can be had."""
         raise self._unknown()
 
-    def _unknown(self) -> DataError:
-        return DataError(
+    def _unknown(self) -> InputError:
+        return InputError(
             "tokenizer=none has no text for its tokens; type tokenizer=gpt2 or tokenizer=file, "
             "with tokenizer.path=, to train with the tokenizer that made them"
         )
@@ -214,7 +215,7 @@ def _gpt2_files(folder: Path) -> tuple[Path, Path]:
         vocabulary, merges = (folder / name for name in names)
         if vocabulary.is_file() and merges.is_file():
             return vocabulary, merges
-    raise DataError(f"tokenizer.path={folder} is not {READS_FILES['gpt2']}; type one that is")
+    raise InputError(f"tokenizer.path={folder} is not {READS_FILES['gpt2']}; type one that is")
 
 
 def _read(path: Path) -> str:
@@ -222,7 +223,7 @@ def _read(path: Path) -> str:
         return path.read_text(encoding="utf-8")
     except (OSError, UnicodeDecodeError) as error:
         reason = getattr(error, "strerror", None) or "it is not UTF-8"
-        raise DataError(
+        raise InputError(
             f"tokenizer.path={path} cannot be read ({reason}); "
             f"type the path of {READS_FILES['file']}"
         ) from error
@@ -236,7 +237,7 @@ def _parsed(text: str, end_of_text: str, path: Path) -> hf.Tokenizer:
             token["special"] = token["special"] or token["content"] == end_of_text
         return hf.Tokenizer.from_str(json.dumps(values))
     except Exception as error:  # the library raises bare exceptions
-        raise DataError(
+        raise InputError(
             f"tokenizer.path={path} is not a tokenizer.json ({_one_line(error)}); "
             f"type the path of {READS_FILES['file']}"
         ) from error
@@ -246,7 +247,7 @@ def _checked_end(backend: hf.Tokenizer, end_of_text: str, path: Path) -> str:
     if backend.token_to_id(end_of_text) is None:
         special = [token.content for token in backend.get_added_tokens_decoder().values()]
         known = f"; its special tokens are {', '.join(special)}" if special else ""
-        raise DataError(
+        raise InputError(
             f"{path} has no token {end_of_text} to end documents with{known}; "
             "type tokenizer.end_of_text= and the name of one it has, in quotes"
         )

@@ -12,11 +12,12 @@ from typing import cast
 import numpy as np
 from numpy.typing import NDArray
 
-from lm_experiments.data.config import DataConfig, DataError
+from lm_experiments.data.config import DataConfig
 from lm_experiments.data.keys import hash_of
 from lm_experiments.data.scans import Facts, remembered
 from lm_experiments.data.store import CHUNK_TOKENS, DTYPES, Shards, Tokens, TokenStore
 from lm_experiments.data.tokenizer import Tokenizer
+from lm_experiments.errors import InputError
 
 HEADER_INTS = 256
 MAGIC = 20240520
@@ -37,7 +38,7 @@ class ReadyTokens:
 def open_ready(config: DataConfig, tokenizer: Tokenizer, cache_dir: Path) -> ReadyTokens:
     """Map the files that `config` names; each is read whole once, to be hashed and checked.
 
-    Raises `DataError` where a file is missing or damaged, or holds an id that is not in the
+    Raises `InputError` where a file is missing or damaged, or holds an id that is not in the
     vocabulary.
     """
     files = {split: _files(config, split) for split in PATTERNS}
@@ -57,14 +58,14 @@ def open_ready(config: DataConfig, tokenizer: Tokenizer, cache_dir: Path) -> Rea
 def _files(config: DataConfig, split: str) -> list[Path]:
     folder = Path(str(config.path)).expanduser()
     if not folder.is_dir():
-        raise DataError(
+        raise InputError(
             f"data.path={config.path} is not a folder; type that of the .bin files, and "
             "data.train_files= and data.val_files= where their names do not say train and val"
         )
     pattern = getattr(config, f"{split}_files") or PATTERNS[split]
     found = sorted(path for path in folder.glob(pattern) if path.is_file())
     if not found:
-        raise DataError(
+        raise InputError(
             f"data.path={config.path} has no file {pattern}; type data.{split}_files= and a "
             "pattern of those it has"
         )
@@ -74,7 +75,7 @@ def _files(config: DataConfig, split: str) -> list[Path]:
 def _checked(path: Path, vocab_size: int, cache_dir: Path) -> Facts:
     facts = remembered(path, "ready tokens", _scan, cache_dir)
     if facts["largest"] >= vocab_size:
-        raise DataError(
+        raise InputError(
             f"{path} holds the token id {facts['largest']}, but the vocabulary has {vocab_size}; "
             f"type tokenizer.vocab_size={facts['largest'] + 1} or more, or choose the tokenizer "
             "that made it"
@@ -95,7 +96,7 @@ def _map(path: Path) -> Tokens:
     size = path.stat().st_size
     offset = _header_bytes(path, size)
     if size == offset or (size - offset) % TOKEN_BYTES:
-        raise DataError(
+        raise InputError(
             f"{path} has {size} bytes, which is no number of 2-byte token ids; "
             "copy it again, or leave it out of data.path"
         )
@@ -109,14 +110,14 @@ def _header_bytes(path: Path, size: int) -> int:
         return 0
     _, version, promised = (int(number) for number in first)
     if version != VERSION:
-        raise DataError(
+        raise InputError(
             f"{path} has version {version} of the header where {VERSION} is read, that of "
             "2-byte tokens; write it again by a script for GPT-2 tokens"
         )
     header = 4 * HEADER_INTS
     held = (size - header) // TOKEN_BYTES
     if held != promised:
-        raise DataError(
+        raise InputError(
             f"{path} holds {held} tokens where its header promises {promised}; copy it again"
         )
     return header

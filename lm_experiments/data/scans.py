@@ -9,8 +9,8 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from lm_experiments.data.config import DataError
 from lm_experiments.data.keys import hash_of
+from lm_experiments.errors import InputError
 
 FOLDER = "scans"
 CHUNK_BYTES = 1 << 24
@@ -27,7 +27,7 @@ def stamp(path: Path) -> tuple[str, int, int]:
 def remembered(path: Path, kind: str, scan: Callable[[Path], Facts], cache_dir: Path) -> Facts:
     """Return what `scan` tells of a file, from the cache where the file is as it was.
 
-    `kind` names the scan. Raises `DataError` where the file cannot be read, or changes meanwhile.
+    `kind` names the scan. Raises `InputError` where the file cannot be read, or changes meanwhile.
     """
     try:
         before = stamp(path)
@@ -37,9 +37,9 @@ def remembered(path: Path, kind: str, scan: Callable[[Path], Facts], cache_dir: 
             return known
         facts = scan(path)
         if stamp(path) != before:
-            raise DataError(f"{path} changed while it was read; start again when it is complete")
+            raise InputError(f"{path} changed while it was read; start again when it is complete")
     except OSError as error:
-        raise DataError(
+        raise InputError(
             f"{path} cannot be read ({error.strerror}); make it readable or change data.path"
         ) from error
     note.parent.mkdir(parents=True, exist_ok=True)

@@ -5,8 +5,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from lm_experiments.data.config import DataConfig, DataError
+from lm_experiments.data.config import DataConfig
 from lm_experiments.data.keys import keyed_generator
+from lm_experiments.errors import InputError
 
 FEWEST_DOCUMENTS = 10
 """The number of documents from which the `auto` split is by document."""
@@ -32,7 +33,7 @@ def split_rule(config: DataConfig, documents: int) -> dict[str, str | int | floa
 def split_documents(texts: Sequence[str], config: DataConfig) -> Split:
     """Divide documents so that about `val_fraction` of their bytes are for validation.
 
-    Raises `DataError` where either side would be empty.
+    Raises `InputError` where either side would be empty.
     """
     sizes = [len(text.encode()) for text in texts]
     target = config.val_fraction * sum(sizes)
@@ -42,7 +43,7 @@ def split_documents(texts: Sequence[str], config: DataConfig) -> Split:
         split = _by_tail(texts, sizes, target)
     if not any(split.train) or not any(split.val):
         side = "validation" if any(split.train) else "training"
-        raise DataError(
+        raise InputError(
             f"data.val_fraction={config.val_fraction} of {len(texts)} documents with "
             f"{sum(sizes)} bytes leaves no {side} text; type another data.val_fraction, "
             "or data.split=tail to cut within a document"

@@ -13,8 +13,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from lm_experiments.data.config import DataError
 from lm_experiments.data.tokenizer import Ids, Tokenizer
+from lm_experiments.errors import InputError
 
 MAGIC = b"LMTOKENS"
 VERSION = 2
@@ -75,21 +75,21 @@ class TokenStore:
 
     @classmethod
     def open(cls, path: Path, tokenizer_fingerprint: str | None = None) -> TokenStore:
-        """Map a store; raises `DataError` where it is damaged or of another tokenizer.
+        """Map a store; raises `InputError` where it is damaged or of another tokenizer.
 
         The whole file is read once for its checksum, at about a gigabyte a second.
         """
         header = _read_header(path)
         found = header["tokenizer_fingerprint"]
         if tokenizer_fingerprint not in (None, found):
-            raise DataError(
+            raise InputError(
                 f"{path} was encoded by the tokenizer {found} and not by "
                 f"{tokenizer_fingerprint}; prepare the data again with the second"
             )
         dtype, count = DTYPES[header["dtype"]], header["tokens"]
         expected, actual = HEADER_BYTES + count * dtype.itemsize, path.stat().st_size
         if actual != expected:
-            raise DataError(
+            raise InputError(
                 f"{path} has {actual} bytes where its header promises {expected}; "
                 "prepare the data again"
             )
@@ -98,7 +98,7 @@ class TokenStore:
             _checksum(header, _crc(np.array_split(tokens, 1 + count // CHUNK_TOKENS)))
             != header["crc32"]
         ):
-            raise DataError(f"{path} is not what was written there; prepare the data again")
+            raise InputError(f"{path} is not what was written there; prepare the data again")
         fields = ("documents", "bytes", "vocab_size", "tokenizer_fingerprint", "unknown")
         return cls(path, tokens, **{field: header[field] for field in fields})
 
@@ -194,14 +194,16 @@ def _read_header(path: Path) -> dict[str, Any]:
         with path.open("rb") as file:
             start = file.read(HEADER_BYTES)
     except OSError as error:
-        raise DataError(f"{path} cannot be read as a token store: {error.strerror}") from error
+        raise InputError(f"{path} cannot be read as a token store: {error.strerror}") from error
     if not start.startswith(MAGIC):
-        raise DataError(f"{path} is not a token store; prepare the data again")
+        raise InputError(f"{path} is not a token store; prepare the data again")
     try:
         header = json.loads(start[len(MAGIC) :])
         _check_header(header)
     except (ValueError, KeyError, TypeError) as error:
-        raise DataError(f"{path} has a damaged header ({error}); prepare the data again") from error
+        raise InputError(
+            f"{path} has a damaged header ({error}); prepare the data again"
+        ) from error
     return dict(header)
 
 

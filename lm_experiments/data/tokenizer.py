@@ -15,8 +15,9 @@ from typing import Any, ClassVar
 import numpy as np
 from numpy.typing import NDArray
 
-from lm_experiments.data.config import DataError, TokenizerConfig
+from lm_experiments.data.config import TokenizerConfig
 from lm_experiments.data.keys import hash_of
+from lm_experiments.errors import InputError
 
 END_OF_TEXT = "<|endoftext|>"
 UNKNOWN = "\ufffd"
@@ -79,12 +80,12 @@ class Tokenizer(ABC):
     def decode(self, ids: Iterable[int]) -> str:
         """Return the text of ids, with the end of text by its name.
 
-        Bytes that are not UTF-8 become U+FFFD. Raises `DataError` on an id out of range.
+        Bytes that are not UTF-8 become U+FFFD. Raises `InputError` on an id out of range.
         """
         parts: list[list[int]] = [[]]
         for token in map(int, ids):
             if not 0 <= token < self.vocab_size:
-                raise DataError(
+                raise InputError(
                     f"token id {token} is not in the vocabulary; "
                     f"give ids from 0 to {self.vocab_size - 1}"
                 )

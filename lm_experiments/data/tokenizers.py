@@ -16,10 +16,11 @@ import tokenizers as hf
 from numpy.typing import NDArray
 from tokenizers import decoders, models, pre_tokenizers, trainers
 
-from lm_experiments.data.config import SMALLEST_BPE_VOCABULARY, DataError, TokenizerConfig
+from lm_experiments.data.config import SMALLEST_BPE_VOCABULARY, TokenizerConfig
 from lm_experiments.data.pretrained import FileTokenizer, GPT2Tokenizer, NoTokenizer
 from lm_experiments.data.sampling import LONGEST_PIECE, chunks, sample
 from lm_experiments.data.tokenizer import END_OF_TEXT, UNKNOWN, Ids, Tokenizer
+from lm_experiments.errors import InputError
 
 __all__ = [
     "BYTES",
@@ -142,7 +143,7 @@ class BPETokenizer(Tokenizer):
 
     @classmethod
     def train(cls, texts: Iterable[str], config: TokenizerConfig) -> BPETokenizer:
-        """Learn merges from a sample of `texts`; `DataError` where they yield too few."""
+        """Learn merges from a sample of `texts`; `InputError` where they yield too few."""
         wanted = config.vocab_size or SMALLEST_BPE_VOCABULARY
         backend = _untrained()
         trainer = trainers.BpeTrainer(
@@ -155,7 +156,7 @@ class BPETokenizer(Tokenizer):
         backend.train_from_iterator(drawn, trainer)
         reached = backend.get_vocab_size() + 1
         if reached < wanted:
-            raise DataError(
+            raise InputError(
                 f"tokenizer.vocab_size={wanted} is more than the training text yields, which is "
                 f"{reached}; type tokenizer.vocab_size={reached} or less"
             )
@@ -252,11 +253,11 @@ def train_tokenizer(texts: Iterable[str], config: TokenizerConfig) -> Tokenizer:
 
 
 def load_tokenizer(path: Path) -> Tokenizer:
-    """Read a tokenizer that `save` wrote; raises `DataError` where there is none."""
+    """Read a tokenizer that `save` wrote; raises `InputError` where there is none."""
     try:
         saved = json.loads(path.read_text(encoding="utf-8"))
         return TOKENIZERS[saved["name"]].from_state(saved["state"])
     except OSError as error:
-        raise DataError(f"{path} cannot be read as a tokenizer: {error.strerror}") from error
+        raise InputError(f"{path} cannot be read as a tokenizer: {error.strerror}") from error
     except Exception as error:  # the backend raises bare exceptions on a damaged vocabulary
-        raise DataError(f"{path} is not a saved tokenizer; prepare the data again") from error
+        raise InputError(f"{path} is not a saved tokenizer; prepare the data again") from error

@@ -4,22 +4,19 @@
 `subject.py` is what both kinds of models, trained here or elsewhere, are evaluated as.
 """
 
-from .generation import (
-    GenerationError,
+from lm_experiments.evaluation.generation import (
     Sampling,
     next_token_probabilities,
     sample,
     sample_batch,
     stream,
 )
-from .loss import Score, score
-from .subject import EvaluationError, Subject
-from .texts import EncodedText, documents_to_evaluate, encode
+from lm_experiments.evaluation.loss import Score, score
+from lm_experiments.evaluation.subject import Subject
+from lm_experiments.evaluation.texts import EncodedText, documents_to_evaluate, encode
 
 __all__ = [
     "EncodedText",
-    "EvaluationError",
-    "GenerationError",
     "Sampling",
     "Score",
     "Subject",

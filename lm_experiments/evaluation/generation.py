@@ -10,12 +10,9 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
+from lm_experiments.errors import InputError
 from lm_experiments.model import Transformer
 from lm_experiments.model.cache import Cache
-
-
-class GenerationError(ValueError):
-    """A continuation that cannot be made; the message says what to type instead."""
 
 
 @dataclass(frozen=True)
@@ -35,16 +32,16 @@ class Sampling:
 
     def __post_init__(self) -> None:
         if not 0 <= self.temperature < math.inf:
-            raise GenerationError(
+            raise InputError(
                 f"temperature={self.temperature:g} must be 0 or more; type 0 for the likeliest "
                 "token each time, 1 for the model's own probabilities."
             )
         if self.top_k is not None and self.top_k < 1:
-            raise GenerationError(
+            raise InputError(
                 f"top_k={self.top_k} must be 1 or more; leave it out to draw from all tokens."
             )
         if not 0 < self.top_p <= 1:
-            raise GenerationError(
+            raise InputError(
                 f"top_p={self.top_p:g} must be above 0 and at most 1; 1 draws from all tokens."
             )
 
@@ -85,7 +82,7 @@ def stream(
         cached: False reads the whole sequence again for each id, which gives the same ids.
 
     Raises:
-        GenerationError: for a prompt or a number outside these bounds (at once, not when the
+        InputError: for a prompt or a number outside these bounds (at once, not when the
             first id is asked for), and where the model's logits are not finite.
     """
     _check(prompt_ids, n_tokens, model.config.vocab_size)
@@ -110,7 +107,7 @@ def sample_batch(
     for prompt_ids in prompts:
         _check(prompt_ids, n_tokens, model.config.vocab_size)
     if not prompts or len(prompts) != len(generators):
-        raise GenerationError(
+        raise InputError(
             f"{len(prompts)} prompts with {len(generators)} generators cannot be continued; give "
             "at least one prompt, and a generator for each."
         )
@@ -171,7 +168,7 @@ class _Reader:
         # The head reads the last token alone: over the whole context it would cost the most.
         logits = self.model.logits(hidden[:, -1]).cpu()
         if not logits.isfinite().all():
-            raise GenerationError(
+            raise InputError(
                 "The model gives logits that are not finite, as after training that diverged; "
                 "choose another run."
             )
@@ -218,14 +215,14 @@ def next_token_probabilities(logits: Tensor, sampling: Sampling) -> Tensor:
 
 def _check(prompt_ids: Sequence[int], n_tokens: int, vocab_size: int) -> None:
     if n_tokens < 1:
-        raise GenerationError(f"{n_tokens} tokens cannot be generated; ask for 1 or more.")
+        raise InputError(f"{n_tokens} tokens cannot be generated; ask for 1 or more.")
     if not prompt_ids:
-        raise GenerationError(
+        raise InputError(
             "The prompt holds no tokens; give at least one, for example the end-of-text token."
         )
     for token in prompt_ids:
         if not 0 <= token < vocab_size:
-            raise GenerationError(
+            raise InputError(
                 f"The prompt holds token {token}, which is not in the model's vocabulary; give "
                 f"ids from 0 to {vocab_size - 1}."
             )

@@ -8,9 +8,8 @@ from dataclasses import dataclass
 import torch
 
 from lm_experiments.data import IGNORE_INDEX, EvaluationBatches
+from lm_experiments.evaluation.texts import EncodedText
 from lm_experiments.model import Transformer
-
-from .texts import EncodedText
 
 # Tokens of one forward pass; what is more does not fit the cache of a CPU.
 BATCH_TOKENS = {"cpu": 1 << 12}

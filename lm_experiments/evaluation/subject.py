@@ -6,14 +6,10 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 
 from lm_experiments.data import Tokenizer
+from lm_experiments.errors import InputError
+from lm_experiments.evaluation.loss import Score, score
+from lm_experiments.evaluation.texts import EncodedText
 from lm_experiments.model import ModelConfig, Transformer, sketch_model
-
-from .loss import Score, score
-from .texts import EncodedText
-
-
-class EvaluationError(ValueError):
-    """A loss that cannot be taken; the message says what to choose instead."""
 
 
 @dataclass(frozen=True)
@@ -37,22 +33,22 @@ class Subject:
         """Refuse contexts that its positions do not reach, without loading it.
 
         Raises:
-            EvaluationError: naming the subject.
+            InputError: naming the subject.
         """
         try:
             sketch_model(self.config).position.extend(max(contexts, default=1))
         except ValueError as error:
-            raise EvaluationError(f"{self.name}: {error}") from None
+            raise InputError(f"{self.name}: {error}") from None
 
     def check_text(self, text: EncodedText, contexts: Sequence[int]) -> None:
         """Refuse contexts that a text does not fill.
 
         Raises:
-            EvaluationError: naming the subject.
+            InputError: naming the subject.
         """
         for length in contexts:
             if length >= len(text.tokens):
-                raise EvaluationError(
+                raise InputError(
                     f"{self.name}: a context of {length} is not below the {len(text.tokens)} "
                     "tokens of the text; choose a shorter one, or a longer text."
                 )

@@ -9,17 +9,11 @@ from pathlib import Path
 
 import numpy as np
 
-from lm_experiments.data import (
-    DataConfig,
-    DataError,
-    Tokenizer,
-    TokenStore,
-    load_documents,
-    split_documents,
-)
+from lm_experiments.data import DataConfig, Tokenizer, TokenStore, load_documents, split_documents
 from lm_experiments.data.config import STREAMED
 from lm_experiments.data.hub import Dataset, is_drawn
 from lm_experiments.data.store import Shards, Tokens
+from lm_experiments.errors import InputError
 
 # Documents that are encoded at once.
 BATCH_DOCUMENTS = 1000
@@ -65,10 +59,10 @@ def documents_to_evaluate(data: DataConfig, cache_dir: Path) -> Iterator[str]:
     `datasets` notes for itself lies below ``cache_dir``.
 
     Raises:
-        DataError: where the corpus cannot be read, or is not text.
+        InputError: where the corpus cannot be read, or is not text.
     """
     if data.name == "tokens":
-        raise DataError(
+        raise InputError(
             "data=tokens is no text that another tokenizer could encode; leave out --data to "
             "evaluate a run on the tokens it was made for"
         )

@@ -14,14 +14,12 @@ if _missing := [name for name in _NEEDED if find_spec(name) is None]:
         "Face; type pip install -e '.[hf]'."
     )
 
-from .convert import FAMILIES, from_hf, load_hf, to_hf  # noqa: E402
-from .errors import InteropError  # noqa: E402
-from .folders import read_folder, write_folder  # noqa: E402
-from .tokenizers import to_fast  # noqa: E402
+from lm_experiments.interop.convert import FAMILIES, from_hf, load_hf, to_hf  # noqa: E402
+from lm_experiments.interop.folders import read_folder, write_folder  # noqa: E402
+from lm_experiments.interop.tokenizers import to_fast  # noqa: E402
 
 __all__ = [
     "FAMILIES",
-    "InteropError",
     "from_hf",
     "load_hf",
     "read_folder",

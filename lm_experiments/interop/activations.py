@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
+from lm_experiments.errors import InputError
+from lm_experiments.interop.options import option
 from lm_experiments.model import Choice, ModelConfig, choose
-
-from .errors import InteropError
-from .options import option
 
 # The first name is the one that is written.
 _GELU = {"none": ("gelu",), "tanh": ("gelu_pytorch_tanh", "gelu_new", "gelu_fast")}
@@ -31,7 +30,7 @@ def ungated_of(activation: str) -> Choice:
     """Return the ungated feed-forward with this activation of theirs.
 
     Raises:
-        InteropError: where there is none.
+        InputError: where there is none.
     """
     return _choice("gelu", _UNGATED, activation)
 
@@ -40,7 +39,7 @@ def gated_of(activation: str) -> Choice:
     """Return the gated feed-forward with this activation of theirs.
 
     Raises:
-        InteropError: where there is none.
+        InputError: where there is none.
     """
     return _choice("geglu", _GATED, activation)
 
@@ -53,6 +52,6 @@ def _choice(gelu: str, others: dict[str, tuple[str, ...]], activation: str) -> C
         if activation in names:
             return Choice(name)
     known = [name for names in (*_GELU.values(), *others.values()) for name in names]
-    raise InteropError(
+    raise InputError(
         f"The activation {activation!r} has no counterpart here; it can be {', '.join(known)}."
     )

@@ -5,12 +5,11 @@ from __future__ import annotations
 import math
 from typing import Any
 
+from lm_experiments.errors import InputError
+from lm_experiments.interop.activations import activation_of, gated_of, ungated_of
+from lm_experiments.interop.options import attention_bias, kv_heads, option, window
+from lm_experiments.interop.ropes import read_rope, write_rope
 from lm_experiments.model import Choice, ModelConfig, choose
-
-from .activations import activation_of, gated_of, ungated_of
-from .errors import InteropError
-from .options import attention_bias, kv_heads, option, window
-from .ropes import read_rope, write_rope
 
 Fields = dict[str, Any]
 
@@ -131,7 +130,7 @@ def write_qwen3(ours: ModelConfig) -> Fields:
 def read_gemma2(theirs: Any) -> Fields:
     """Return the fields of our configuration for a `Gemma2Config`."""
     if theirs.use_bidirectional_attention:
-        raise InteropError("use_bidirectional_attention=true is not a causal language model.")
+        raise InputError("use_bidirectional_attention=true is not a causal language model.")
     pattern, reach = _read_reaches(theirs)
     options = {
         "bias": theirs.attention_bias or None,
@@ -277,11 +276,11 @@ def _scalar(scale: float) -> int:
     """Return the whole number of which a scale of the scores is one over the square root.
 
     Raises:
-        InteropError: where there is none.
+        InputError: where there is none.
     """
     scalar = round(scale**-2)
     if scalar < 1 or not math.isclose(scalar**-0.5, scale, rel_tol=1e-9):
-        raise InteropError(
+        raise InputError(
             f"model.attention.scale={scale:g} cannot be expressed: Gemma 2 divides scores by the "
             "square root of a whole number."
         )
@@ -291,7 +290,7 @@ def _scalar(scale: float) -> int:
 def _refuse(theirs: Any, name: str, neutral: Any) -> None:
     value = getattr(theirs, name)
     if value != neutral:
-        raise InteropError(
+        raise InputError(
             f"{name}={value} has no counterpart here; only models with {name}={neutral} can be "
             "loaded."
         )

@@ -11,16 +11,15 @@ import torch
 from torch import Tensor, nn
 from transformers import AutoConfig, AutoModelForCausalLM
 
+from lm_experiments.errors import InputError
+from lm_experiments.interop import configs
+from lm_experiments.interop.fit import fitting_family
+from lm_experiments.interop.layouts import LAYOUTS, Layout, halves_from_pairs
+from lm_experiments.interop.modules import HEAD, MODULES, Modules
+from lm_experiments.interop.options import option
+from lm_experiments.interop.sources import Folder, LoadedModel, Source, check_tensors
 from lm_experiments.model import ModelConfig, Transformer, sketch_model
 from lm_experiments.model.positions.rope import turning_columns
-
-from . import configs
-from .errors import InteropError
-from .fit import fitting_family
-from .layouts import LAYOUTS, Layout, halves_from_pairs
-from .modules import HEAD, MODULES, Modules
-from .options import option
-from .sources import Folder, LoadedModel, Source, check_tensors
 
 
 @dataclass(frozen=True)
@@ -72,7 +71,7 @@ def from_hf(source: str | Path | nn.Module) -> tuple[ModelConfig, dict[str, Tens
         source: a folder with ``config.json`` and safetensors, or a loaded model.
 
     Raises:
-        InteropError: for a class or an option without a counterpart, and where the tensors are
+        InputError: for a class or an option without a counterpart, and where the tensors are
             not those of the configuration; they are listed.
     """
     opened: Source = LoadedModel(source) if isinstance(source, nn.Module) else Folder(Path(source))
@@ -84,11 +83,11 @@ def config_from_hf(theirs: Any) -> ModelConfig:
     """Return our configuration for one of theirs.
 
     Raises:
-        InteropError: for a class or an option without a counterpart.
+        InputError: for a class or an option without a counterpart.
     """
     kind = theirs.model_type
     if kind not in FAMILIES:
-        raise InteropError(
+        raise InputError(
             f"A model of type {kind!r} cannot be loaded; the types that can are "
             f"{', '.join(FAMILIES)}."
         )
@@ -119,7 +118,7 @@ def to_hf(config: ModelConfig, state: Mapping[str, Tensor]) -> tuple[Any, dict[s
         state: its ``state_dict()``.
 
     Raises:
-        InteropError: where no class of theirs expresses it, naming the choices.
+        InputError: where no class of theirs expresses it, naming the choices.
     """
     kind = fitting_family(config)
     theirs = AutoConfig.for_model(kind, **FAMILIES[kind].write(config), **_NO_SPECIAL_TOKENS)

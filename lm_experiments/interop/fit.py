@@ -7,12 +7,11 @@ import math
 from collections.abc import Callable, Mapping
 from typing import Any
 
+from lm_experiments.errors import InputError
+from lm_experiments.interop.activations import GATED, UNGATED
+from lm_experiments.interop.options import kv_heads, option, options_of, window
 from lm_experiments.model import AXES, ModelConfig
 from lm_experiments.model.init import multipliers
-
-from .activations import GATED, UNGATED
-from .errors import InteropError
-from .options import kv_heads, option, options_of, window
 
 # The values that a choice may have, or how they follow from others. ANY allows all.
 Allowed = tuple[Any, ...] | Callable[[ModelConfig], tuple[Any, ...]]
@@ -150,7 +149,7 @@ def fitting_family(ours: ModelConfig) -> str:
     """Return the family that expresses a model of ours.
 
     Raises:
-        InteropError: where none does, naming the choices that the nearest ones do not have.
+        InputError: where none does, naming the choices that the nearest ones do not have.
     """
     misfits = {name: _misfits(ours, allowed) for name, allowed in FAMILIES.items()}
     fewest = min(map(len, misfits.values()))
@@ -158,7 +157,7 @@ def fitting_family(ours: ModelConfig) -> str:
     if not fewest:
         return next(iter(nearest))
     told = "; ".join(f"{name} lacks {', '.join(wrong)}" for name, wrong in nearest.items())
-    raise InteropError(f"No class of transformers known here can express this model: {told}.")
+    raise InputError(f"No class of transformers known here can express this model: {told}.")
 
 
 def choices(ours: ModelConfig) -> dict[str, Any]:

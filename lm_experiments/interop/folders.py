@@ -10,12 +10,11 @@ import torch
 from transformers import AutoModelForCausalLM
 
 from lm_experiments.data import Tokenizer
+from lm_experiments.errors import InputError
+from lm_experiments.interop.convert import config_from_hf, to_hf
+from lm_experiments.interop.sources import Folder
+from lm_experiments.interop.tokenizers import from_folder, to_fast
 from lm_experiments.model import ModelConfig, Transformer
-
-from .convert import config_from_hf, to_hf
-from .errors import InteropError
-from .sources import Folder
-from .tokenizers import from_folder, to_fast
 
 UNFINISHED = ".unfinished"
 
@@ -31,11 +30,11 @@ def write_folder(out: Path, model: Transformer, tokenizer: Tokenizer) -> str:
         tokenizer: what it was trained with.
 
     Raises:
-        InteropError: where the folder is taken, no class of theirs expresses the model, or no
+        InputError: where the folder is taken, no class of theirs expresses the model, or no
             tokenizer of theirs ours.
     """
     if out.exists() and (not out.is_dir() or any(out.iterdir())):
-        raise InteropError(f"{out} exists already; name a new folder.")
+        raise InputError(f"{out} exists already; name a new folder.")
     fast = to_fast(tokenizer)
     fast.model_max_length = model.config.context_length
     theirs = _their_model(model, tokenizer.end_of_text_id)
@@ -54,12 +53,12 @@ def read_folder(folder: Path) -> tuple[ModelConfig, Tokenizer]:
     """Return the configuration and the tokenizer of a folder of theirs; `load_hf` has the model.
 
     Raises:
-        InteropError: where one of them cannot be taken over, or they do not belong together.
+        InputError: where one of them cannot be taken over, or they do not belong together.
     """
     config = config_from_hf(Folder(folder).config)
     tokenizer = from_folder(folder)
     if tokenizer.vocab_size > config.vocab_size:
-        raise InteropError(
+        raise InputError(
             f"The tokenizer of {folder} has {tokenizer.vocab_size} tokens, and its model "
             f"{config.vocab_size}; they do not belong together."
         )

@@ -6,12 +6,11 @@ import math
 from collections.abc import Mapping
 from typing import Any
 
+from lm_experiments.errors import InputError
+from lm_experiments.interop.options import option
 from lm_experiments.model import Choice, ModelConfig, choose
 from lm_experiments.model.positions.rope import turning_columns
 from lm_experiments.model.positions.scaling import SCALINGS
-
-from .errors import InteropError
-from .options import option
 
 # Their name of a scaling -> ours, and what each of its parameters is called here.
 _LENGTH = {"factor": "factor", "original_max_position_embeddings": "original_context"}
@@ -39,11 +38,11 @@ def read_rope(parameters: Mapping[str, Any], *, partial: bool) -> Choice:
         partial: whether the family reads ``partial_rotary_factor``.
 
     Raises:
-        InteropError: for a scaling, or a parameter of one, that has no counterpart here.
+        InputError: for a scaling, or a parameter of one, that has no counterpart here.
     """
     kind = parameters["rope_type"]
     if kind not in _SCALINGS:
-        raise InteropError(
+        raise InputError(
             f"rope_type={kind!r} has no counterpart here; it can be {', '.join(_SCALINGS)}."
         )
     scaling, names = _SCALINGS[kind]
@@ -91,7 +90,7 @@ def _check_default(key: str, parameters: Mapping[str, Any]) -> None:
     temperature = 0.1 * math.log(parameters.get("factor", 1.0)) + 1.0
     if key == "attention_factor" and math.isclose(value, temperature, rel_tol=1e-9):
         return
-    raise InteropError(
+    raise InputError(
         f"rope_parameters: {key}={value} has no counterpart here; only models without it can be "
         "loaded."
     )

@@ -14,7 +14,7 @@ from safetensors import SafetensorError, safe_open
 from torch import Tensor, nn
 from transformers import AutoConfig
 
-from .errors import InteropError
+from lm_experiments.errors import InputError
 
 Shape = tuple[int, ...]
 WEIGHTS = "model.safetensors"
@@ -104,7 +104,7 @@ class Folder(Source):
     def __init__(self, path: Path) -> None:
         self.name = str(path)
         if not (path / "config.json").is_file():
-            raise InteropError(
+            raise InputError(
                 f"{path} has no config.json; name a folder that save_pretrained wrote."
             )
         self.config = AutoConfig.from_pretrained(path, local_files_only=True)
@@ -131,12 +131,12 @@ class Folder(Source):
         """Refuse a stored head that is not the embedding, where the configuration ties them.
 
         Raises:
-            InteropError: naming both.
+            InputError: naming both.
         """
         stored = [name for name in self.stored() if name.partition(".")[0] in HEADS]
         for head in stored:
             if not torch.equal(self.read_stored(head), self.read(embedding)):
-                raise InteropError(
+                raise InputError(
                     f"{self.name} has tie_word_embeddings=true, and {head} that differs from "
                     f"{embedding}; set tie_word_embeddings to false in its config.json."
                 )
@@ -146,14 +146,14 @@ class Folder(Source):
         if (path / WEIGHTS).is_file():
             return [path / WEIGHTS]
         if not (path / INDEX).is_file():
-            raise InteropError(
+            raise InputError(
                 f"{path} holds neither {WEIGHTS} nor {INDEX}; save the model as safetensors, with "
                 "save_pretrained."
             )
         names = set(json.loads((path / INDEX).read_text(encoding="utf-8"))["weight_map"].values())
         absent = sorted(name for name in names if not (path / name).is_file())
         if absent:
-            raise InteropError(f"{path} lacks {', '.join(absent)}, which its index names.")
+            raise InputError(f"{path} lacks {', '.join(absent)}, which its index names.")
         return [path / name for name in sorted(names)]
 
 
@@ -161,14 +161,14 @@ def _opened(file: Path) -> Any:
     try:
         return safe_open(file, framework="pt")
     except (SafetensorError, OSError) as error:
-        raise InteropError(f"{file} cannot be read as safetensors: {error}.") from error
+        raise InputError(f"{file} cannot be read as safetensors: {error}.") from error
 
 
 def check_tensors(where: str, expected: Mapping[str, Shape], found: Mapping[str, Shape]) -> None:
     """Refuse tensors that are not those of a configuration.
 
     Raises:
-        InteropError: listing what is missing, what is not expected, and what has another shape.
+        InputError: listing what is missing, what is not expected, and what has another shape.
     """
     misshapen = [
         f"{name}, {_shape(found[name])} and not {_shape(shape)}"
@@ -182,7 +182,7 @@ def check_tensors(where: str, expected: Mapping[str, Shape], found: Mapping[str,
     }
     told = "; ".join(f"{what}: {_listed(names)}" for what, names in problems.items() if names)
     if told:
-        raise InteropError(f"{where} does not hold the tensors of its configuration; {told}.")
+        raise InputError(f"{where} does not hold the tensors of its configuration; {told}.")
 
 
 def _listed(names: list[str]) -> str:

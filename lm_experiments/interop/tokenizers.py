@@ -14,8 +14,7 @@ from transformers import AutoTokenizer, PreTrainedTokenizerFast
 from lm_experiments.data import Tokenizer
 from lm_experiments.data.pretrained import FileTokenizer
 from lm_experiments.data.tokenizer import END_OF_TEXT, UNKNOWN
-
-from .errors import InteropError
+from lm_experiments.errors import InputError
 
 # Its name in their vocabulary: no single character, so that it is nobody's.
 UNKNOWN_NAME = "<unk>"
@@ -29,10 +28,10 @@ def to_fast(tokenizer: Tokenizer) -> Any:
     The end of text is its ``eos_token``. As here, no text encodes to it, not even its own name.
 
     Raises:
-        InteropError: for a tokenizer that cannot be expressed; the message lists those that can.
+        InputError: for a tokenizer that cannot be expressed; the message lists those that can.
     """
     if tokenizer.name not in _BACKENDS:
-        raise InteropError(
+        raise InputError(
             f"tokenizer={tokenizer.name} cannot be exported; those that can are "
             f"{', '.join(_BACKENDS)}."
         )
@@ -48,7 +47,7 @@ def to_fast(tokenizer: Tokenizer) -> Any:
         clean_up_tokenization_spaces=False,
     )
     if fast.eos_token_id != tokenizer.end_of_text_id:
-        raise InteropError(
+        raise InputError(
             f"The vocabulary of tokenizer={tokenizer.name} holds {end} as ordinary text, which "
             "theirs cannot tell from the end of a text."
         )
@@ -61,17 +60,17 @@ def from_folder(folder: Path) -> Tokenizer:
     As here, nothing is added to a text, and no text encodes to a special token.
 
     Raises:
-        InteropError: where there is none, or none that ends documents.
+        InputError: where there is none, or none that ends documents.
     """
     try:
         theirs = AutoTokenizer.from_pretrained(folder, local_files_only=True)
         backend = theirs.backend_tokenizer
     except (OSError, ValueError, AttributeError) as error:
-        raise InteropError(
+        raise InputError(
             f"{folder} has no tokenizer that can be loaded; it needs a tokenizer.json."
         ) from error
     if theirs.eos_token is None:
-        raise InteropError(
+        raise InputError(
             f"The tokenizer of {folder} has no eos_token to end documents with; set it in its "
             "tokenizer_config.json."
         )

@@ -5,12 +5,12 @@ algebra, `registry.py` how components are found, and one file each axis: `norms.
 `feedforward.py`, `positions/`, `attention.py`, `init.py`. `ledger.py` counts.
 """
 
-from .config import ModelConfig
-from .init import keyed_seed
-from .ledger import Ledger, count
-from .loss import IGNORE_INDEX
-from .registry import AXES, Choice, choose, register
-from .transformer import Transformer, build_model, sketch_model
+from lm_experiments.model.config import ModelConfig
+from lm_experiments.model.init import keyed_seed
+from lm_experiments.model.ledger import Ledger, count
+from lm_experiments.model.loss import IGNORE_INDEX
+from lm_experiments.model.registry import AXES, Choice, choose, register
+from lm_experiments.model.transformer import Transformer, build_model, sketch_model
 
 __all__ = [
     "AXES",

@@ -8,10 +8,10 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor, nn
 
-from .backends import Scope, attend
-from .cache import LayerCache
-from .linear import Linear
-from .registry import build, choose, register
+from lm_experiments.model.backends import Scope, attend
+from lm_experiments.model.cache import LayerCache
+from lm_experiments.model.linear import Linear
+from lm_experiments.model.registry import build, choose, register
 
 QK_NORMS = ("none", "rmsnorm", "layernorm", "l2")
 QK_NORM_WIDTHS = ("head", "model")

@@ -18,8 +18,8 @@ import torch.nn.functional as F
 from torch import Tensor
 from torch.nn.attention.flex_attention import BlockMask, create_block_mask, flex_attention
 
-from .documents import Location
-from .positions import Position
+from lm_experiments.model.documents import Location
+from lm_experiments.model.positions import Position
 
 # FlexAttention's kernels have no narrower heads.
 FLEX_HEAD_WIDTH = 16

@@ -18,11 +18,11 @@ from dataclasses import dataclass
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from .attention import Attention
-from .backends import Scope
-from .cache import LayerCache
-from .feedforward import FeedForward
-from .registry import NoOptions, add
+from lm_experiments.model.attention import Attention
+from lm_experiments.model.backends import Scope
+from lm_experiments.model.cache import LayerCache
+from lm_experiments.model.feedforward import FeedForward
+from lm_experiments.model.registry import NoOptions, add
 
 
 @dataclass(frozen=True)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from .config import ModelConfig
+from lm_experiments.model.config import ModelConfig
 
 
 class LayerCache:

@@ -5,8 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import ClassVar
 
-from .feedforward import matched_width
-from .registry import Choice
+from lm_experiments.model.feedforward import matched_width
+from lm_experiments.model.registry import Choice
 
 
 @dataclass(frozen=True)

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from .cache import Cache
+from lm_experiments.model.cache import Cache
 
 
 @dataclass(frozen=True)

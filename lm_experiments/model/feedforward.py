@@ -10,8 +10,8 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from .linear import Linear
-from .registry import component, register
+from lm_experiments.model.linear import Linear
+from lm_experiments.model.registry import component, register
 
 # Widths are multiples of the coarsest of these that stays within the tolerance: matrix units
 # want multiples of 8, small models cannot be matched in such steps.

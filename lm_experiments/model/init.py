@@ -16,9 +16,9 @@ from typing import Any, ClassVar
 import torch
 from torch import Tensor, nn
 
-from .config import ModelConfig
-from .linear import RESIDUAL_ROLES, Linear
-from .registry import build, register
+from lm_experiments.model.config import ModelConfig
+from lm_experiments.model.linear import RESIDUAL_ROLES, Linear
+from lm_experiments.model.registry import build, register
 
 
 def keyed_seed(seed: int, *key: object) -> int:

@@ -10,8 +10,8 @@ from dataclasses import dataclass
 
 from torch import nn
 
-from .config import ModelConfig
-from .transformer import Transformer, sketch_model
+from lm_experiments.model.config import ModelConfig
+from lm_experiments.model.transformer import Transformer, sketch_model
 
 
 @dataclass(frozen=True)

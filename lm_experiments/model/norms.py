@@ -11,7 +11,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 from torch.autograd.function import once_differentiable
 
-from .registry import NoOptions, register
+from lm_experiments.model.registry import NoOptions, register
 
 
 @dataclass(frozen=True)

@@ -9,19 +9,19 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from .attention import Attention, AttentionSizes
-from .backends import Scope, scope
-from .block import Block, ParallelBlock, Placement
-from .cache import Cache
-from .config import ModelConfig
-from .documents import Location, locate
-from .feedforward import FeedForward
-from .init import initialise, multipliers
-from .linear import Linear
-from .loss import sum_of_losses
-from .norms import Norm
-from .positions import NoPosition, Position, PositionSizes
-from .registry import NoOptions, build
+from lm_experiments.model.attention import Attention, AttentionSizes
+from lm_experiments.model.backends import Scope, scope
+from lm_experiments.model.block import Block, ParallelBlock, Placement
+from lm_experiments.model.cache import Cache
+from lm_experiments.model.config import ModelConfig
+from lm_experiments.model.documents import Location, locate
+from lm_experiments.model.feedforward import FeedForward
+from lm_experiments.model.init import initialise, multipliers
+from lm_experiments.model.linear import Linear
+from lm_experiments.model.loss import sum_of_losses
+from lm_experiments.model.norms import Norm
+from lm_experiments.model.positions import NoPosition, Position, PositionSizes
+from lm_experiments.model.registry import NoOptions, build
 
 NO_POSITION = NoPosition(NoOptions(), PositionSizes(1, 1, 1, 1))
 

@@ -12,19 +12,18 @@ from pathlib import Path
 
 from rich.console import Console
 
-from lm_experiments.report.collect import ReportError, Run, Sweep, collect, read_metrics
-from lm_experiments.report.compare import Comparison
+from lm_experiments.report.collect import Run, Sweep, collect, read_metrics
 from lm_experiments.report.declared import Study
 from lm_experiments.report.frame import load
-from lm_experiments.report.json_table import json_text
-from lm_experiments.report.latex import latex
-from lm_experiments.report.rows import Row, Table, build_table
-from lm_experiments.report.table import csv_text, markdown, show_table
+from lm_experiments.report.statistics.compare import Comparison
+from lm_experiments.report.table.json_table import json_text
+from lm_experiments.report.table.latex import latex
+from lm_experiments.report.table.rows import Row, Table, build_table
+from lm_experiments.report.table.texts import csv_text, markdown, show_table
 
 __all__ = [
     "Comparison",
     "Report",
-    "ReportError",
     "Row",
     "Run",
     "Study",
@@ -53,7 +52,7 @@ def write_report(
     """Write the table and the pictures of a sweep into its folder.
 
     `baseline` is an arm's label; None takes the study's, or the first declared arm. A picture is
-    written only when there is something to draw. Raises `ReportError` for a path without runs, a
+    written only when there is something to draw. Raises `InputError` for a path without runs, a
     damaged file, an unknown baseline, or runs that do not belong in one table (drawn with a
     warning under `allow_mixed`).
     """
@@ -82,9 +81,9 @@ def show_report(report: Report, console: Console | None = None) -> None:
 def _draw(table: Table, folder: Path) -> dict[str, str]:
     """Draw what there is to draw; the file names of the pictures with what they show."""
     # Imported here because these load only when something is drawn.
-    from lm_experiments.report.curves import draw_curves
-    from lm_experiments.report.forest import draw_forest
-    from lm_experiments.report.sensitivity import draw_sensitivity
+    from lm_experiments.report.pictures.curves import draw_curves
+    from lm_experiments.report.pictures.forest import draw_forest
+    from lm_experiments.report.pictures.sensitivity import draw_sensitivity
 
     drawn = {}
     for draw, name, shows in (

@@ -10,6 +10,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
+from lm_experiments.errors import InputError
 from lm_experiments.report.declared import REPORT, ROLES, TUNE, Study, declared_study
 
 # A run that ended in one of these has no loss worth averaging.
@@ -43,10 +44,6 @@ _TEXTS = (
     "device",
 )
 SPECIAL_NUMBERS = {"nan": math.nan, "inf": math.inf, "-inf": -math.inf}
-
-
-class ReportError(ValueError):
-    """A report cannot be made from what was asked for; the message says what to type instead."""
 
 
 @dataclass(frozen=True)
@@ -160,17 +157,17 @@ class Sweep:
 def collect(sweep_dir: str | Path) -> Sweep:
     """Join the planned runs of `sweep.json`, where there is one, with the directories found.
 
-    Raises `ReportError` when the path does not exist, holds no runs, or holds a damaged file.
+    Raises `InputError` when the path does not exist, holds no runs, or holds a damaged file.
     """
     root = Path(sweep_dir)
     if not root.is_dir():
-        raise ReportError(f"There is no folder {str(root)!r}; {_nearby(root)}.")
+        raise InputError(f"There is no folder {str(root)!r}; {_nearby(root)}.")
     found = _run_directories(root)
     plan_file = root / "sweep.json"
     if plan_file.is_file():
         return _planned(root, _read_object(plan_file), found)
     if not found:
-        raise ReportError(_no_runs(root))
+        raise InputError(_no_runs(root))
     runs = sorted((_unplanned(path) for path in found), key=lambda run: (run.arm, run.seed))
     return _sweep(root.resolve().name, root, (), runs, ())
 
@@ -210,12 +207,12 @@ def _planned(root: Path, plan: dict[str, Any], found: Sequence[Path]) -> Sweep:
         runs = [_planned_run(root, entry) for entry in plan["runs"]]
         study = declared_study(plan["study"]) if plan.get("study") else None
         name, axes = str(plan.get("name", root.name)), tuple(map(str, plan.get("axes") or ()))
-    except ReportError:
+    except InputError:
         raise
     except (KeyError, TypeError, AttributeError, ValueError) as error:
-        raise ReportError(_damaged(root / "sweep.json", f"it lacks or misuses {error}")) from error
+        raise InputError(_damaged(root / "sweep.json", f"it lacks or misuses {error}")) from error
     if not runs:
-        raise ReportError(f"The plan {str(root / 'sweep.json')!r} lists no runs; start the sweep.")
+        raise InputError(f"The plan {str(root / 'sweep.json')!r} lists no runs; start the sweep.")
     planned = {run.directory.name for run in runs}
     extra = [path for path in found if path.name not in planned]
     return _sweep(name, root, axes, runs, extra, study, str(plan.get("command") or ""))
@@ -264,9 +261,9 @@ def _unplanned(directory: Path) -> Run:
     try:
         return _run(str(source["arm"]), int(source["seed"]), directory, (), result)
     except (KeyError, TypeError, ValueError) as error:
-        if isinstance(error, ReportError):
+        if isinstance(error, InputError):
             raise
-        raise ReportError(f"Neither file in {str(directory)!r} names its arm and seed.") from error
+        raise InputError(f"Neither file in {str(directory)!r} names its arm and seed.") from error
 
 
 def _run(
@@ -293,7 +290,7 @@ def _number(result: dict[str, Any], keys: tuple[str, ...], directory: Path) -> f
     if value is None or (isinstance(value, (int, float)) and not isinstance(value, bool)):
         return value
     reason = f"{'.'.join(keys)} is {value!r}, which is not a number"
-    raise ReportError(_damaged(directory / "result.json", reason))
+    raise InputError(_damaged(directory / "result.json", reason))
 
 
 def _error(error: Any) -> str | None:
@@ -312,7 +309,7 @@ def _read_result(directory: Path) -> dict[str, Any] | None:
     result = _read_object(path)
     if result.get("status") not in RESULT_STATUSES:
         reason = f"status is {result.get('status')!r}, not one of {', '.join(RESULT_STATUSES)}"
-        raise ReportError(_damaged(path, reason))
+        raise InputError(_damaged(path, reason))
     return result
 
 
@@ -320,9 +317,9 @@ def _read_object(path: Path) -> dict[str, Any]:
     try:
         content = json.loads(path.read_bytes())
     except ValueError as error:
-        raise ReportError(_damaged(path, "it is not valid JSON")) from error
+        raise InputError(_damaged(path, "it is not valid JSON")) from error
     if not isinstance(content, dict):
-        raise ReportError(_damaged(path, f"it holds a {type(content).__name__}, not an object"))
+        raise InputError(_damaged(path, f"it holds a {type(content).__name__}, not an object"))
     return content
 
 
@@ -335,7 +332,7 @@ def _read_config(directory: Path) -> dict[str, Any]:
     try:
         content = yaml.load(path.read_bytes(), Loader=loader)
     except (OSError, yaml.YAMLError) as error:
-        raise ReportError(_damaged(path, "it is not readable YAML")) from error
+        raise InputError(_damaged(path, "it is not readable YAML")) from error
     return content if isinstance(content, dict) else {}
 
 

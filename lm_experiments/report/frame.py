@@ -54,7 +54,7 @@ def load(sweep_dir: str | Path, curves: bool = False) -> DataFrame:
     each tuned key, `axis.KEY` for each axis, then all fields of `result.json`, nested ones as
     `parameters.total`. Numbers are float64, NaN where a run has none; losses are in nats per
     token. With `curves`, one row per run, step and metric: identity, step, metric, value.
-    Raises `ReportError` as `collect` does.
+    Raises `InputError` as `collect` does.
     """
     sweep = collect(sweep_dir)
     runs = [*sweep.runs, *sweep.trials]

@@ -13,13 +13,12 @@ import torch
 from torch import Tensor
 
 from lm_experiments.data import TrainingBatches
+from lm_experiments.errors import InputError
 from lm_experiments.model import ModelConfig, Transformer, build_model
 from lm_experiments.model.init import multipliers
+from lm_experiments.study.plan import PlannedRun, corpus_of
 from lm_experiments.training.config import RunConfig
 from lm_experiments.training.devices import find_device
-from lm_experiments.training.typed import ConfigError
-
-from .plan import PlannedRun, corpus_of
 
 # A start is judged on this much: enough to see most differences, little enough for any size.
 SEQUENCES = 2
@@ -56,13 +55,13 @@ def look_at_start(label: str, run: PlannedRun) -> Start:
     """Build an arm's model, and take one loss and its gradients; nothing is updated.
 
     Raises:
-        ConfigError: where that raises; it would in training too.
+        InputError: where that raises; it would in training too.
     """
     try:
         inputs, targets = _first_windows(run.config)
         return _start(run.config, (inputs[:, :TOKENS], targets[:, :TOKENS]))
     except Exception as error:
-        raise ConfigError(
+        raise InputError(
             f"Arm {label!r} cannot make its first step: {type(error).__name__}: {error}"
         ) from error
 
@@ -121,13 +120,13 @@ def check_distinct(arms: Mapping[str, PlannedRun]) -> None:
     """Refuse two arms that are the same run.
 
     Raises:
-        ConfigError: naming both.
+        InputError: naming both.
     """
     seen: dict[str, str] = {}
     for label, run in arms.items():
         other = seen.setdefault(run.config_hash, label)
         if other != label:
-            raise ConfigError(
+            raise InputError(
                 f"Arms {other!r} and {label!r} are the same run; take one out, or declare it in "
                 "study.controls."
             )
@@ -139,7 +138,7 @@ def check_differences(
     """Refuse an arm that trains as the baseline does: same start, same optimisation.
 
     Raises:
-        ConfigError: naming the arm.
+        InputError: naming the arm.
     """
     reference = arms[baseline]
     for label, run in arms.items():
@@ -151,7 +150,7 @@ def check_differences(
             continue
         windows = _telling_windows(reference.config)
         if _same(_start(run.config, windows), _start(reference.config, windows)):
-            raise ConfigError(
+            raise InputError(
                 f"Arm {label!r} ({' '.join(run.config.arm_overrides) or 'no overrides'}) changes "
                 f"nothing: on the same batch its loss and all its gradients are bit for bit those "
                 f"of {baseline!r}; give it an override that does something, or declare it in "

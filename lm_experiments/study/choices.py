@@ -13,9 +13,9 @@ from hydra.core.config_store import ConfigStore
 from hydra.core.override_parser.overrides_parser import OverridesParser
 from hydra.errors import HydraException
 
+from lm_experiments.errors import InputError
 from lm_experiments.model import AXES
 from lm_experiments.model.registry import component, names
-from lm_experiments.training.typed import ConfigError
 
 ENTRY_POINTS = "lm_experiments.components"
 CODE_PATHS = "code_paths="
@@ -34,7 +34,7 @@ def take_code_paths(words: Sequence[str]) -> list[str]:
     """Run the files that ``code_paths=...`` names, and return the words that are left.
 
     Raises:
-        ConfigError: where the word cannot be read, or a file is missing.
+        InputError: where the word cannot be read, or a file is missing.
     """
     given = [word for word in words if word.lstrip("+").startswith(CODE_PATHS)]
     if given:
@@ -46,12 +46,12 @@ def load_code(paths: Iterable[str]) -> None:
     """Run the user's Python files, which register components; a file is run once.
 
     Raises:
-        ConfigError: where a file is missing, or raises while it is run.
+        InputError: where a file is missing, or raises while it is run.
     """
     for path in paths:
         file = Path(path).expanduser().resolve()
         if not file.is_file():
-            raise ConfigError(f"code_paths names {path}, which is not a file.")
+            raise InputError(f"code_paths names {path}, which is not a file.")
         digest = hashlib.sha256(str(file).encode()).hexdigest()[:8]
         module_name = f"lm_experiments_code_{file.stem}_{digest}"
         if module_name in sys.modules:
@@ -65,7 +65,7 @@ def load_code(paths: Iterable[str]) -> None:
         except (Exception, SystemExit) as error:
             del sys.modules[module_name]
             text = str(error) or "no reason given"
-            raise ConfigError(
+            raise InputError(
                 f"code_paths: {path} does not load: {type(error).__name__}: {text}"
             ) from error
 
@@ -80,7 +80,7 @@ def named_files(word: str) -> list[str]:
     """Return the files that a word ``code_paths=...`` names.
 
     Raises:
-        ConfigError: where it cannot be read as a list of files.
+        InputError: where it cannot be read as a list of files.
     """
     try:
         [override] = OverridesParser.create().parse_overrides([word])
@@ -89,5 +89,5 @@ def named_files(word: str) -> list[str]:
         value = None
     paths = value if isinstance(value, list) else [value]
     if not all(isinstance(path, str) for path in paths):
-        raise ConfigError(f"{word} names no files; type {CODE_PATHS}[my_block.py].")
+        raise InputError(f"{word} names no files; type {CODE_PATHS}[my_block.py].")
     return [str(path) for path in paths]

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import sys
 from collections.abc import Sequence
 from pathlib import Path
@@ -11,28 +10,26 @@ from hydra.core.hydra_config import HydraConfig
 from hydra.types import RunMode
 from omegaconf import DictConfig
 
-from lm_experiments.training.config import RunConfig, load_config
-from lm_experiments.training.files import read_result
-from lm_experiments.training.signals import SIGNALS
-from lm_experiments.training.typed import ConfigError
-
-from .choices import load_code
-from .cluster import check_alone
-from .deaths import Death, cause_of, memory_kills, record_death
-from .explain import explain, refuse
-from .identity import NOT_IDENTITY
-from .isolation import RUNS_ELSEWHERE, start_server, train_isolated
-from .plan import (
-    IDENTITY,
+from lm_experiments.cli.errors import explain, refuse
+from lm_experiments.errors import InputError
+from lm_experiments.launch.backend import check_alone
+from lm_experiments.launch.endings import cause_of, memory_kills, record_failure
+from lm_experiments.launch.fork import RUNS_ELSEWHERE, start_server, train_isolated
+from lm_experiments.report.progress import progress_line
+from lm_experiments.rundir.identity import Identity, read_identity
+from lm_experiments.rundir.results import RunError, read_result, run_status
+from lm_experiments.study.choices import load_code
+from lm_experiments.study.identity import NOT_IDENTITY
+from lm_experiments.study.plan import (
     PlannedRun,
     checked,
     make_directory,
     plain,
     planned,
-    run_status,
 )
-from .status import progress_line
-from .summary import offline_lines, run_line
+from lm_experiments.study.summary import offline_lines, run_line
+from lm_experiments.training.config import RunConfig, load_config
+from lm_experiments.training.signals import SIGNALS
 
 SINGLE = "single"
 # How a run's process ends where a signal asked it to: after saving, or before it could.
@@ -99,7 +96,7 @@ def arm_overrides(overrides: Sequence[str]) -> list[str]:
 def _plan_alone(config: DictConfig) -> PlannedRun:
     values = plain(config)
     if values["study"] is not None:
-        raise ConfigError(
+        raise InputError(
             f"study={values['study']['name']} is several runs; add -m: python scripts/train.py -m "
             f"study={values['study']['name']}"
         )
@@ -160,7 +157,7 @@ def _run_in_sweep(directory: Path, retries: int) -> None:
         print(f"{directory.name}: another process has trained it meanwhile.", flush=True)
         return
     config = load_config(directory)
-    identity = json.loads((directory / IDENTITY).read_text(encoding="utf-8"))
+    identity = read_identity(directory)
     kills = memory_kills()
     code = _attempt(directory, config, identity)
     for attempt in range(retries):
@@ -173,7 +170,7 @@ def _run_in_sweep(directory: Path, retries: int) -> None:
     conclude(directory, identity, code, memory_kills() > kills)
 
 
-def conclude(directory: Path, identity: dict[str, str], code: int, out_of_memory: bool) -> None:
+def conclude(directory: Path, identity: Identity, code: int, out_of_memory: bool) -> None:
     """Say how a run of a sweep ended, and record it where its process could not.
 
     Args:
@@ -185,12 +182,12 @@ def conclude(directory: Path, identity: dict[str, str], code: int, out_of_memory
         return
     if code and run_status(directory) == "waiting":
         cause = cause_of(code, out_of_memory)
-        record_death(directory, identity, Death("ProcessDied", f"The process {cause}."))
+        record_failure(directory, identity, RunError("ProcessDied", f"The process {cause}.", None))
     print(run_line(directory))
     print(f"  {progress_line(directory.parent)}", flush=True)
 
 
-def _attempt(directory: Path, config: RunConfig, identity: dict[str, str]) -> int:
+def _attempt(directory: Path, config: RunConfig, identity: Identity) -> int:
     """Train a run in its own process, and return the exit code.
 
     A result that says done stands, whatever its process did afterwards.

@@ -12,15 +12,14 @@ from typing import Any
 from omegaconf import DictConfig, OmegaConf
 
 from lm_experiments.data import DataConfig, PreparedData, TokenizerConfig, prepare, windows
+from lm_experiments.errors import InputError
 from lm_experiments.model import Ledger, ModelConfig, count
+from lm_experiments.rundir.identity import Identity, write_identity
+from lm_experiments.rundir.results import run_status
+from lm_experiments.study.identity import arm_label, config_hash, directory_name
 from lm_experiments.training.config import RunConfig, load_config, run_config, save_config
 from lm_experiments.training.devices import find_device
-from lm_experiments.training.files import read_json, read_result, write_json
-from lm_experiments.training.typed import ConfigError
 
-from .identity import arm_label, config_hash, directory_name
-
-IDENTITY = "identity.json"
 # Where a run is trained, of `TrainerConfig`.
 DEVICES = ("accelerator", "devices", "strategy")
 # What the primary configuration holds for sweeps, or passes on to the model.
@@ -55,21 +54,21 @@ class PlannedRun:
     status: str
 
     @property
-    def identity(self) -> dict[str, str]:
+    def identity(self) -> Identity:
         """The hashes that the run's result holds."""
-        return {"config_hash": self.config_hash, "data_hash": self.data_hash}
+        return Identity(self.config_hash, self.data_hash)
 
 
 def plain(config: DictConfig) -> dict[str, Any]:
     """Return a composed configuration as plain values, interpolations resolved.
 
     Raises:
-        ConfigError: where a mandatory value is not set.
+        InputError: where a mandatory value is not set.
     """
     ours = OmegaConf.masked_copy(config, [key for key in map(str, config) if key != "hydra"])
     missing = sorted(OmegaConf.missing_keys(ours))
     if missing:
-        raise ConfigError(f"{missing[0]} is not set; type {missing[0]}=...")
+        raise InputError(f"{missing[0]} is not set; type {missing[0]}=...")
     values = OmegaConf.to_container(ours, resolve=True)
     assert isinstance(values, dict)
     return {str(key): value for key, value in values.items()}
@@ -133,14 +132,7 @@ def make_directory(run: PlannedRun) -> None:
         moved = dataclasses.replace(there, trainer=dataclasses.replace(there.trainer, **asked))
         if moved != there:
             save_config(moved, run.directory)
-    if read_json(run.directory / IDENTITY) != run.identity:
-        write_json(run.directory / IDENTITY, run.identity)
-
-
-def run_status(directory: Path) -> str:
-    """Return what the run's ``result.json`` says of it, ``waiting`` where there is none."""
-    result = read_result(directory)
-    return str(result["status"]) if result else "waiting"
+    write_identity(run.directory, run.identity)
 
 
 def corpus_of(config: RunConfig) -> PreparedData:
@@ -175,7 +167,7 @@ def _check_ours(directory: Path, identity: str, data_hash: str) -> None:
         return
     there = load_config(directory)
     if config_hash(there, data_hash, find_device(there).precision) != identity:
-        raise ConfigError(
+        raise InputError(
             f"{directory} holds another run than the one asked for; move it away, or type "
             "name=... to use another folder."
         )

@@ -9,17 +9,22 @@ from collections.abc import Mapping, Sequence
 import torch
 
 from lm_experiments.data import EvaluationBatches, TrainingBatches
+from lm_experiments.launch.backend import Backend
 from lm_experiments.model import build_model
+from lm_experiments.report.progress import duration
+from lm_experiments.rundir.study import Study
+from lm_experiments.study.checks import (
+    Start,
+    check_differences,
+    check_distinct,
+    look_at_start,
+    warnings,
+)
+from lm_experiments.study.expand import TUNE
+from lm_experiments.study.plan import PlannedRun, corpus_of
+from lm_experiments.study.record import Planned, first_of_each
 from lm_experiments.training.config import RunConfig
 from lm_experiments.training.devices import find_device
-
-from .checks import Start, check_differences, check_distinct, look_at_start, warnings
-from .cluster import Backend
-from .declared import Study
-from .jobs import TUNE
-from .plan import PlannedRun, corpus_of
-from .record import Planned, first_of_each
-from .status import duration
 
 HEADER = ("arm", "parameters", "vs baseline", "ffn width", "FLOPs/token", "tokens")
 START_HEADER = ("loss at start", "expected", "gradient norm by block")
@@ -42,7 +47,7 @@ def preview(runs: Sequence[Planned], study: Study | None, backend: Backend, only
         Whether to go on and train.
 
     Raises:
-        ConfigError: where an arm of a study changes nothing.
+        InputError: where an arm of a study changes nothing.
     """
     arms = _arms(runs)
     distinct = [item.run for item in first_of_each(runs)]

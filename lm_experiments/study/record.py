@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import json
+import dataclasses
 import shlex
 import sys
 from collections.abc import Mapping, Sequence
@@ -12,15 +12,17 @@ from typing import Any
 
 from filelock import FileLock
 
+from lm_experiments.errors import InputError
+from lm_experiments.rundir.atomic import remove_unfinished
+from lm_experiments.rundir.names import SWEEP
+from lm_experiments.rundir.results import run_status
+from lm_experiments.rundir.study import Study
+from lm_experiments.rundir.sweeps import SweepRecord, SweepRow, read_sweep, write_sweep
+from lm_experiments.study.expand import Job, quoted
+from lm_experiments.study.identity import NOT_IDENTITY
+from lm_experiments.study.plan import PlannedRun
 from lm_experiments.training.config import load_config, plain_values
-from lm_experiments.training.files import remove_unfinished, write_json
-from lm_experiments.training.typed import ConfigError
 
-from .identity import NOT_IDENTITY
-from .jobs import Job, quoted
-from .plan import PlannedRun, run_status
-
-FILE = "sweep.json"
 # What may be added to a study that has started: seeds, and what tuning found.
 EXTENDABLE = ("seeds", "tune")
 SHOWN_DIFFERENCES = 3
@@ -45,102 +47,76 @@ def first_of_each(planned: Sequence[Planned]) -> list[Planned]:
 
 
 def record_sweep(
-    folder: Path,
-    planned: Sequence[Planned],
-    axes: Sequence[str],
-    study: Mapping[str, Any] | None = None,
+    folder: Path, planned: Sequence[Planned], axes: Sequence[str], study: Study | None = None
 ) -> None:
     """Add the planned runs to the folder's ``sweep.json``; those it knows keep their place.
 
     Raises:
-        ConfigError: where the folder holds another study, or an arm that was configured otherwise.
+        InputError: where the folder holds another study, or an arm that was configured otherwise.
     """
     folder.mkdir(parents=True, exist_ok=True)
-    with FileLock(folder / f".{FILE}.lock"):
-        remove_unfinished(folder, f".{FILE}.*")
-        known = read_sweep(folder)
-        _check_study(folder, known.get("study"), study)
-        rows = {_place(row): row for row in known["runs"]}
+    with FileLock(folder / f".{SWEEP}.lock"):
+        remove_unfinished(folder, f".{SWEEP}.*")
+        known = read_sweep(folder) or SweepRecord()
+        _check_study(folder, known.study, study)
+        rows = {row.cell: row for row in known.runs}
         for item in planned:
             row = _row(item)
-            there = rows.setdefault(_place(row), row)
-            if there["config_hash"] != row["config_hash"]:
+            there = rows.setdefault(row.cell, row)
+            if there.config_hash != row.config_hash:
                 _check_replaceable(folder, there, item.run)
-                there.update(row)
-        known |= {"name": folder.name, "command": _command(), "runs": list(rows.values())}
-        known["axes"] = list(dict.fromkeys([*known["axes"], *axes]))
-        known["study"] = _extended(known.get("study"), study)
-        write_json(folder / FILE, known)
+                rows[row.cell] = row
+        record = SweepRecord(
+            name=folder.name,
+            command=_command(),
+            axes=list(dict.fromkeys([*known.axes, *axes])),
+            study=_extended(known.study, study),
+            runs=list(rows.values()),
+        )
+        write_sweep(folder, record)
 
 
-def read_sweep(folder: Path) -> dict[str, Any]:
-    """Return the folder's ``sweep.json``, or one that holds nothing yet."""
-    path = folder / FILE
-    if not path.exists():
-        return {"name": folder.name, "command": "", "axes": [], "study": None, "runs": []}
-    try:
-        known = json.loads(path.read_bytes())
-        for row in known["runs"]:
-            _place(row), row["directory"], row["config_hash"]
-        return {"axes": [], **known}
-    except (ValueError, LookupError, TypeError, AttributeError):
-        raise ConfigError(
-            f"{path} is damaged; remove it, and the same command writes it again. The runs beside "
-            "it stay."
-        ) from None
+def _row(item: Planned) -> SweepRow:
+    return SweepRow(
+        arm=item.run.config.arm,
+        seed=item.run.config.seed,
+        directory=item.run.directory.name,
+        config_hash=item.run.config_hash,
+        overrides=item.run.config.arm_overrides,
+        role=item.job.role,
+        setting=dict(item.job.setting),
+    )
 
 
-def _row(item: Planned) -> dict[str, Any]:
-    return {
-        "arm": item.run.config.arm,
-        "overrides": item.run.config.arm_overrides,
-        "seed": item.run.config.seed,
-        "role": item.job.role,
-        "setting": dict(item.job.setting),
-        "directory": item.run.directory.name,
-        "config_hash": item.run.config_hash,
-    }
-
-
-def _place(row: Mapping[str, Any]) -> tuple[Any, ...]:
-    """Return what makes a row another row: one arm, seed and role has one run."""
-    setting = tuple(sorted(row.get("setting", {}).items()))
-    return row["arm"], row["seed"], row.get("role", "report"), setting
-
-
-def _extended(
-    there: Mapping[str, Any] | None, study: Mapping[str, Any] | None
-) -> dict[str, Any] | None:
+def _extended(there: Study | None, study: Study | None) -> Study | None:
     """Return the study with the seeds of both: seeds are added, and none is forgotten."""
-    if study is None:
-        return dict(there) if there else None
-    seeds = [*(there or {}).get("seeds", []), *study["seeds"]]
-    return {**study, "seeds": list(dict.fromkeys(seeds))}
+    if study is None or there is None:
+        return study or there
+    return dataclasses.replace(study, seeds=list(dict.fromkeys([*there.seeds, *study.seeds])))
 
 
-def _check_study(
-    folder: Path, there: Mapping[str, Any] | None, study: Mapping[str, Any] | None
-) -> None:
+def _check_study(folder: Path, there: Study | None, study: Study | None) -> None:
     if there is None or study is None:
         return
+    old, new = dataclasses.asdict(there), dataclasses.asdict(study)
     changed = [
-        f"{key}: {there.get(key)!r} there, {study[key]!r} now"
-        for key in study
-        if key not in EXTENDABLE and there.get(key) != study[key]
+        f"{key}: {old[key]!r} there, {new[key]!r} now"
+        for key in new
+        if key not in EXTENDABLE and old[key] != new[key]
     ]
     if changed:
-        raise ConfigError(
+        raise InputError(
             f"{folder} holds this study as it was before it was edited ({'; '.join(changed)}); "
             "put it back, or type name=... to start it anew beside."
         )
 
 
-def _check_replaceable(folder: Path, there: Mapping[str, Any], run: PlannedRun) -> None:
+def _check_replaceable(folder: Path, there: SweepRow, run: PlannedRun) -> None:
     """Let a run that never finished be replaced; refuse to mix two configurations of one arm."""
-    directory = folder / there["directory"]
+    directory = folder / there.directory
     if run_status(directory) != "done":
         return
-    raise ConfigError(
+    raise InputError(
         f"{folder} holds arm {run.config.arm!r}, seed {run.config.seed}, trained otherwise "
         f"({_differences(directory, run)}); type name=... to put this into another folder."
     )

@@ -12,17 +12,16 @@ from pathlib import Path
 from statistics import stdev
 from typing import Any
 
+from lm_experiments.errors import InputError
+from lm_experiments.launch.fork import train_isolated
 from lm_experiments.model.registry import UnknownComponentError
+from lm_experiments.rundir.results import DONE, Result, read_result
+from lm_experiments.study.choices import named_files, take_code_paths
+from lm_experiments.study.plan import PlannedRun, make_directory, planned
 from lm_experiments.training.config import RunConfig, load_config
 from lm_experiments.training.devices import find_device
-from lm_experiments.training.files import read_result
 from lm_experiments.training.logger_config import LoggerConfig
 from lm_experiments.training.result import provenance
-from lm_experiments.training.typed import ConfigError
-
-from .choices import named_files, take_code_paths
-from .isolation import train_isolated
-from .plan import PlannedRun, make_directory, planned
 
 FORMAT = 1
 BIT_EQUAL, WITHIN_NOISE, DIFFERS, FAILED = "bit-equal", "within noise", "differs", "failed"
@@ -60,7 +59,7 @@ class Cell:
     config_hash: str
     val_loss: float
     losses: tuple[float, ...]
-    result: Mapping[str, Any]
+    result: Result
 
     @property
     def label(self) -> str:
@@ -123,10 +122,10 @@ def given_code(words: Sequence[str]) -> list[str]:
     """Run the files that ``code_paths=[...]`` names, and return them.
 
     Raises:
-        ConfigError: where a file does not load, or for any other word.
+        InputError: where a file does not load, or for any other word.
     """
     if others := take_code_paths(words):
-        raise ConfigError(
+        raise InputError(
             f"{others[0]} is not understood; after the table come options, see --help, and "
             "code_paths=[my_block.py]."
         )
@@ -140,10 +139,10 @@ def draw_cells(table: Path, count: int, seed: int) -> list[Cell]:
     on which other arms there are. Runs that blew up or failed have no loss to compare.
 
     Raises:
-        ConfigError: where the table cannot be read, or its runs are not those it was made from.
+        InputError: where the table cannot be read, or its runs are not those it was made from.
     """
     if count < 1:
-        raise ConfigError(f"--cells {count} must be 1 or more.")
+        raise InputError(f"--cells {count} must be 1 or more.")
     content = _read_table(table)
     try:
         arms = {arm["arm"]: _usable(arm["main"]["runs"]) for arm in content["arms"]}
@@ -154,9 +153,7 @@ def draw_cells(table: Path, count: int, seed: int) -> list[Cell]:
     except (KeyError, TypeError, AttributeError) as error:
         raise _not_a_table(table) from error
     if not cells:
-        raise ConfigError(
-            f"{table} rests on no run that ended with a loss; there is nothing to do."
-        )
+        raise InputError(f"{table} rests on no run that ended with a loss; there is nothing to do.")
     return cells
 
 
@@ -173,14 +170,14 @@ def plan_cell(cell: Cell, out: Path, code_paths: Sequence[str]) -> PlannedRun:
     """
     config = _configuration(cell, out, code_paths)
     run = planned(config)
-    if run.data_hash != cell.result["data_hash"]:
-        raise ConfigError(
+    if run.data_hash != cell.result.data_hash:
+        raise InputError(
             f"The corpus, data.name={config.data.name} data.path={config.data.path}, is not the "
             f"one {cell.directory} was trained on (data hash {run.data_hash[:8]} now, "
-            f"{cell.result['data_hash'][:8]} then); put the old text back."
+            f"{str(cell.result.data_hash)[:8]} then); put the old text back."
         )
     if run.config_hash != cell.config_hash:
-        raise ConfigError(
+        raise InputError(
             f"{cell.directory / 'config.yaml'}, or a file in code_paths, is no longer what the "
             f"table was made from (config hash {run.config_hash[:8]} now, {cell.config_hash[:8]} "
             f"then); put it back, or check out {_code(cell.result)}, which the table names."
@@ -194,19 +191,20 @@ def train_again(cell: Cell, run: PlannedRun) -> Retrained:
     code = train_isolated(
         run.directory, run.identity, run.config.code_paths, run.config.trainer.devices
     )
-    result = read_result(run.directory) or {}
-    if code != 0 or result.get("status") != "done":
-        error = result.get("error") or {"type": "the process ended", "message": f"exit code {code}"}
-        return Retrained(cell, None, reason=f"{error['type']}: {error['message']}")
-    return Retrained(cell, float(result["val_loss"]), tuple(_changes(cell.result, result)))
+    result = read_result(run.directory)
+    if code != 0 or result is None or result.status != DONE or result.val_loss is None:
+        error = (result and result.error) or f"the process ended: exit code {code}"
+        return Retrained(cell, None, reason=str(error))
+    return Retrained(cell, result.val_loss, tuple(_changes(cell.result, result)))
 
 
 def code_warnings(cells: Sequence[Cell]) -> list[str]:
     """Return a sentence for each code the cells were trained with that is not surely this one."""
     here = provenance()
-    others = [cell.result for cell in cells if cell.result.get("code_hash") != here["code_hash"]]
+    this = _code_of(here["commit"], here["dirty"], here["code_hash"])
+    others = [cell.result for cell in cells if cell.result.code_hash != here["code_hash"]]
     return [
-        f"The table was made with {there}; this is {_code(here)}."
+        f"The table was made with {there}; this is {this}."
         for there in dict.fromkeys(map(_code, others))
     ]
 
@@ -221,10 +219,10 @@ def check_fresh(out: Path) -> None:
     """Refuse a folder that holds something.
 
     Raises:
-        ConfigError: naming it.
+        InputError: naming it.
     """
     if out.exists() and (not out.is_dir() or any(out.iterdir())):
-        raise ConfigError(f"{out} is there already; remove it, or name another with --out.")
+        raise InputError(f"{out} is there already; remove it, or name another with --out.")
 
 
 def result_lines(found: Sequence[Retrained]) -> list[str]:
@@ -265,7 +263,7 @@ def _explanation(item: Retrained) -> list[str]:
 
 def _read_table(table: Path) -> dict[str, Any]:
     if not table.is_file():
-        raise ConfigError(f"There is no table {table}; python scripts/table.py runs/NAME makes it.")
+        raise InputError(f"There is no table {table}; python scripts/table.py runs/NAME makes it.")
     try:
         content = json.loads(table.read_bytes())
     except ValueError as error:
@@ -275,8 +273,8 @@ def _read_table(table: Path) -> dict[str, Any]:
     return content
 
 
-def _not_a_table(table: Path) -> ConfigError:
-    return ConfigError(
+def _not_a_table(table: Path) -> InputError:
+    return InputError(
         f"{table} is not a table of this program; python scripts/table.py {table.parent} makes one."
     )
 
@@ -295,11 +293,11 @@ def _draw_seed(folder: Path, arm: str, rows: Sequence[Mapping[str, Any]], seed: 
     directory = folder / row["directory"]
     result = read_result(directory)
     if result is None:
-        raise ConfigError(f"{directory}, which the table names, has no result any more.")
-    if (result["val_loss"], result["config_hash"]) != (row["val_loss"], row["config_hash"]):
-        raise ConfigError(
+        raise InputError(f"{directory}, which the table names, has no result any more.")
+    if (result.val_loss, result.config_hash) != (row["val_loss"], row["config_hash"]):
+        raise InputError(
             f"The table has a loss of {row['val_loss']} for {directory}, whose result says "
-            f"{result['val_loss']}; make it again: python scripts/table.py {folder}"
+            f"{result.val_loss}; make it again: python scripts/table.py {folder}"
         )
     losses = tuple(float(other["val_loss"]) for other in rows)
     return Cell(
@@ -313,8 +311,8 @@ def _configuration(cell: Cell, out: Path, code_paths: Sequence[str]) -> RunConfi
         raise _code_is_missing(cell.directory, recorded.code_paths)
     trainer = dataclasses.replace(
         recorded.trainer,
-        threads=cell.result.get("threads") or recorded.trainer.threads,
-        precision=cell.result.get("precision") or recorded.trainer.precision,
+        threads=cell.result.threads or recorded.trainer.threads,
+        precision=cell.result.precision or recorded.trainer.precision,
     )
     config = dataclasses.replace(
         recorded,
@@ -325,7 +323,7 @@ def _configuration(cell: Cell, out: Path, code_paths: Sequence[str]) -> RunConfi
         logger=LoggerConfig(name="none"),
         trainer=trainer,
     )
-    return _on_a_device(config, str(cell.result.get("device")))
+    return _on_a_device(config, str(cell.result.device))
 
 
 def _on_a_device(config: RunConfig, device: str) -> RunConfig:
@@ -335,7 +333,7 @@ def _on_a_device(config: RunConfig, device: str) -> RunConfig:
         there = dataclasses.replace(config, trainer=trainer)
         try:
             find_device(there)
-        except ConfigError:
+        except InputError:
             continue
         return there
     raise AssertionError("auto is always there")
@@ -353,15 +351,15 @@ def _recorded(directory: Path) -> RunConfig:
 
 def _code_is_missing(
     directory: Path, code_paths: Sequence[str], error: Exception | None = None
-) -> ConfigError:
+) -> InputError:
     files = ",".join(code_paths) or "my_block.py"
-    return ConfigError(
+    return InputError(
         f"{directory} was trained with components of your own{f' ({error})' if error else ''}; "
         f"name their file again, since no code is run from a run directory: code_paths=[{files}]"
     )
 
 
-def _changes(then: Mapping[str, Any], now: Mapping[str, Any]) -> list[str]:
+def _changes(then: Result, now: Result) -> list[str]:
     """Return in words what was not the same for two results."""
     changes = []
     for name, keys in CONDITIONS.items():
@@ -371,14 +369,17 @@ def _changes(then: Mapping[str, Any], now: Mapping[str, Any]) -> list[str]:
     return changes
 
 
-def _at(values: Any, keys: Sequence[str]) -> Any:
-    for key in keys:
-        values = values.get(key) if isinstance(values, Mapping) else None
-    return values
+def _at(result: Result, keys: Sequence[str]) -> Any:
+    value: Any = getattr(result, keys[0])
+    for key in keys[1:]:
+        value = value.get(key)
+    return value
 
 
-def _code(result: Mapping[str, Any]) -> str:
-    commit = result.get("commit")
+def _code(result: Result) -> str:
+    return _code_of(result.commit, bool(result.dirty), result.code_hash)
+
+
+def _code_of(commit: str | None, dirty: bool, code_hash: str | None) -> str:
     name = f"commit {commit[:10]}" if commit else "code outside a repository"
-    changed = CHANGED if result.get("dirty") else ""
-    return f"{name}{changed}, code {str(result.get('code_hash'))[:10]}"
+    return f"{name}{CHANGED if dirty else ''}, code {str(code_hash)[:10]}"

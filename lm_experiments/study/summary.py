@@ -5,10 +5,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 from pathlib import Path
 
-from lm_experiments.training.files import read_result
-from lm_experiments.training.offline import offline_summary
-
-from .plan import PlannedRun, run_status
+from lm_experiments.rundir.results import DONE, RunError, read_result, run_status
+from lm_experiments.study.plan import PlannedRun
+from lm_experiments.training.wandb.offline import offline_summary
 
 
 def run_line(directory: Path) -> str:
@@ -16,15 +15,14 @@ def run_line(directory: Path) -> str:
     result = read_result(directory)
     if result is None:
         return f"{directory.name}: no result yet"
-    if result["status"] == "done":
-        seconds = float(result["seconds"])
+    if result.status == DONE:
         return (
-            f"{directory.name}: {result['outcome']}, validation loss {_loss(result['val_loss'])} "
-            f"after {result['steps']:,} steps in {seconds:,.0f} s"
+            f"{directory.name}: {result.outcome}, validation loss {_loss(result.val_loss)} "
+            f"after {result.steps:,} steps in {result.seconds:,.0f} s"
         )
-    error = result["error"] or {"type": result["status"], "message": "continue it: same command"}
-    log = f" (traceback in {directory / 'train.log'})" if result["error"] else ""
-    return f"{directory.name}: {result['status'].upper()}: {error['type']}: {error['message']}{log}"
+    error = result.error or RunError(result.status, "continue it: same command")
+    log = f" (traceback in {directory / 'train.log'})" if result.error else ""
+    return f"{directory.name}: {result.status.upper()}: {error.type}: {error.message}{log}"
 
 
 def end_lines(runs: Sequence[PlannedRun]) -> list[str]:

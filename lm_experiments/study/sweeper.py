@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 import importlib
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from types import ModuleType
 from typing import Any
 
@@ -17,13 +17,12 @@ from hydra.plugins.sweeper import Sweeper
 from hydra.types import HydraContext, TaskFunction
 from omegaconf import DictConfig, OmegaConf
 
-from lm_experiments.report import ReportError, show_report, write_report
-from lm_experiments.training.config import RunConfig
-from lm_experiments.training.typed import ConfigError
-
-from .cluster import Backend, check_launcher, task_of
-from .declared import Study, read_study
-from .jobs import (
+from lm_experiments.errors import InputError
+from lm_experiments.launch.backend import Backend, check_launcher, task_of
+from lm_experiments.report import show_report, write_report
+from lm_experiments.rundir.results import run_status
+from lm_experiments.rundir.study import Study, read_study
+from lm_experiments.study.expand import (
     Job,
     ad_hoc_jobs,
     seed_of,
@@ -32,11 +31,12 @@ from .jobs import (
     swept_keys,
     without_seed,
 )
-from .plan import checked, make_directory, plain, planned, run_status
-from .preview import preview
-from .record import Planned, first_of_each, record_sweep
-from .summary import end_lines, offline_lines
-from .tuning import tuned_study
+from lm_experiments.study.plan import checked, make_directory, plain, planned
+from lm_experiments.study.preview import preview
+from lm_experiments.study.record import Planned, first_of_each, record_sweep
+from lm_experiments.study.summary import end_lines, offline_lines
+from lm_experiments.study.tuning import tuned_study
+from lm_experiments.training.config import RunConfig
 
 
 class PlanningSweeper(Sweeper):
@@ -81,11 +81,11 @@ class PlanningSweeper(Sweeper):
 
     def _check_own_keys(self) -> None:
         if self.base.on_failure not in ("continue", "stop"):
-            raise ConfigError(
+            raise InputError(
                 f"on_failure={self.base.on_failure} is not known; it can be continue or stop."
             )
         if not isinstance(self.base.retries, int) or self.base.retries < 0:
-            raise ConfigError(f"retries={self.base.retries} must be a whole number, 0 or more.")
+            raise InputError(f"retries={self.base.retries} must be a whole number, 0 or more.")
 
     def _study(self, overrides: Sequence[Override]) -> Study | None:
         if self.base.study is None:
@@ -103,7 +103,7 @@ class PlanningSweeper(Sweeper):
         if not preview(runs, study, self.backend, only=self.base.plan):
             return []
         runs = first_of_each(runs)
-        self.train(runs, swept_keys(overrides), study.record() if study else None)
+        self.train(runs, swept_keys(overrides), study)
         return runs
 
     def plan(self, jobs: Sequence[Job]) -> list[Planned]:
@@ -121,12 +121,10 @@ class PlanningSweeper(Sweeper):
         check_launcher(self.base, loaded, job.words)
         return checked(self.backend.with_devices(plain(loaded)))
 
-    def train(
-        self, runs: Sequence[Planned], axes: Sequence[str], study: Mapping[str, Any] | None
-    ) -> None:
+    def train(self, runs: Sequence[Planned], axes: Sequence[str], study: Study | None) -> None:
         """Record the runs as the sweep's, and train those that are missing, each once.
 
-        ``study`` is the study's record for ``sweep.json``, where there is one.
+        ``study`` is what is declared, where something is.
         """
         folder = runs[0].run.directory.parent
         record_sweep(folder, runs, axes, study)
@@ -148,7 +146,7 @@ class PlanningSweeper(Sweeper):
         print("\n".join(end_lines(distinct)))
         try:
             show_report(write_report(folder))
-        except (ReportError, OSError) as error:
+        except (InputError, OSError) as error:
             print(f"No table: {error}")
         print("\n".join(offline_lines(folder)))
         if any(run_status(run.directory) != "done" for run in distinct):

@@ -4,20 +4,20 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from pathlib import Path
+from typing import TYPE_CHECKING
 
 from hydra.core.override_parser.types import Override
 
-from lm_experiments.report.tuning import pick_best
-from lm_experiments.training.files import read_result
-
-from .declared import Study, Tuning
-from .jobs import tuned_jobs, tuning_jobs
-from .preview import preview
-from .record import Planned
+from lm_experiments.report.statistics.tuning import pick_best
+from lm_experiments.rundir.results import read_result
+from lm_experiments.rundir.study import Chosen, Study, Tuning
+from lm_experiments.study.expand import tuned_jobs, tuning_jobs
+from lm_experiments.study.preview import preview
+from lm_experiments.study.record import Planned
 
 if TYPE_CHECKING:
-    from .sweeper import PlanningSweeper
+    from lm_experiments.study.sweeper import PlanningSweeper
 
 
 def tuned_study(
@@ -35,7 +35,7 @@ def tuned_study(
     reporting = sweeper.plan(tuned_jobs(study, overrides, name, likely))
     if not preview([*trials, *reporting], study, sweeper.backend, only=sweeper.base.plan):
         return []
-    sweeper.train(trials, [], study.record())
+    sweeper.train(trials, [], study)
     for _ in range(study.tune.limit):
         wider = _grown(study.tune, _chosen(study.tune, trials))
         if wider == study.tune:
@@ -43,44 +43,42 @@ def tuned_study(
         print(f"A winner sits on the edge: every arm is tried at {_new(wider, study.tune)} too.")
         more = sweeper.plan(tuning_jobs(study, overrides, name, _new(wider, study.tune)))
         study = dataclasses.replace(study, tune=wider)
-        sweeper.train(more, [], study.record())
+        sweeper.train(more, [], study)
         trials += more
     assert study.tune is not None
     chosen = _chosen(study.tune, trials)
-    for arm in [arm for arm, found in chosen.items() if found["failed"]]:
+    for arm in [arm for arm, found in chosen.items() if found.failed]:
         print(
             f"Trials of {arm!r} failed at its best value too; it is reported at that all the same."
         )
-    best = {arm: float(found["value"]) for arm, found in chosen.items()}
+    best = {arm: found.value for arm, found in chosen.items()}
     runs = sweeper.plan(tuned_jobs(study, overrides, name, best))
-    sweeper.train(runs, [], _record(study, chosen))
+    sweeper.train(runs, [], _with_choices(study, chosen))
     return [*trials, *runs]
 
 
-def _chosen(tune: Tuning, trials: Sequence[Planned]) -> dict[str, dict[str, Any]]:
+def _chosen(tune: Tuning, trials: Sequence[Planned]) -> dict[str, Chosen]:
     """Return each arm's best value, and whether it sits on the edge of the grid."""
     losses: dict[str, dict[float, list[float | None]]] = {}
     for trial in trials:
-        result = read_result(trial.run.directory) or {}
         value = float(trial.job.setting[tune.key])
         arm = losses.setdefault(trial.run.config.arm, {})
-        arm.setdefault(value, []).append(_loss(result))
+        arm.setdefault(value, []).append(_loss(trial.run.directory))
     return {arm: _best(by_value) for arm, by_value in losses.items()}
 
 
-def _best(by_value: Mapping[float, Sequence[float | None]]) -> dict[str, Any]:
+def _best(by_value: Mapping[float, Sequence[float | None]]) -> Chosen:
     best = pick_best(by_value)
-    return {"value": best.value, "edge": best.edge, "failed": best.failed}
+    return Chosen(best.value, best.edge, best.failed)
 
 
-def _loss(result: Mapping[str, Any]) -> float | None:
-    usable = result.get("status") == "done" and isinstance(result.get("val_loss"), float)
-    bad = result.get("outcome") in ("diverged", "non-finite", "failed-at-init")
-    return float(result["val_loss"]) if usable and not bad else None
+def _loss(directory: Path) -> float | None:
+    result = read_result(directory)
+    return result.val_loss if result and result.usable else None
 
 
-def _grown(tune: Tuning, chosen: Mapping[str, Mapping[str, Any]]) -> Tuning:
-    edges = {found["edge"] for found in chosen.values()}
+def _grown(tune: Tuning, chosen: Mapping[str, Chosen]) -> Tuning:
+    edges = {found.edge for found in chosen.values()}
     return tune.grown(low="low" in edges, high="high" in edges)
 
 
@@ -88,7 +86,6 @@ def _new(wider: Tuning, tune: Tuning) -> list[float]:
     return [value for value in wider.grid if value not in tune.grid]
 
 
-def _record(study: Study, chosen: Mapping[str, Mapping[str, Any]]) -> dict[str, Any]:
-    record = study.record()
-    record["tune"]["chosen"] = {arm: dict(found) for arm, found in chosen.items()}
-    return record
+def _with_choices(study: Study, chosen: Mapping[str, Chosen]) -> Study:
+    assert study.tune is not None
+    return dataclasses.replace(study, tune=dataclasses.replace(study.tune, chosen=dict(chosen)))

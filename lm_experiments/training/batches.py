@@ -10,9 +10,8 @@ from lightning.pytorch import LightningDataModule, Trainer
 from torch.utils.data import DataLoader, Dataset, Sampler
 
 from lm_experiments.data import IGNORE_INDEX, EvaluationBatches, PreparedData, TrainingBatches
-
-from .config import RunConfig
-from .world import ALONE, World
+from lm_experiments.training.config import RunConfig
+from lm_experiments.training.world import ALONE, World
 
 
 class StepsLeft(Sampler[int]):

@@ -10,10 +10,10 @@ from lightning.pytorch import Callback, Trainer
 from lightning.pytorch.trainer.states import TrainerFn
 from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
 
-from .checkpoints import save_checkpoint
-from .module import LanguageModel
-from .signals import StopSignals
-from .world import ALONE, World
+from lm_experiments.training.checkpoints import save_checkpoint
+from lm_experiments.training.module import LanguageModel
+from lm_experiments.training.signals import StopSignals
+from lm_experiments.training.world import ALONE, World
 
 
 class AtStepEnd(Callback):

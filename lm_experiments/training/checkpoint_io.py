@@ -7,7 +7,7 @@ from typing import Any
 
 from lightning.fabric.plugins import TorchCheckpointIO
 
-from .checkpoints import write_whole
+from lm_experiments.training.checkpoints import write_whole
 
 
 class WholeFiles(TorchCheckpointIO):

@@ -14,11 +14,10 @@ from typing import TYPE_CHECKING, Any, BinaryIO
 
 import torch
 
+from lm_experiments.errors import InputError
 from lm_experiments.model import Transformer, sketch_model
-
-from .config import RunConfig
-from .files import UNFINISHED, remove_unfinished
-from .typed import ConfigError
+from lm_experiments.rundir.atomic import UNFINISHED, remove_unfinished
+from lm_experiments.training.config import RunConfig
 
 if TYPE_CHECKING:
     from lightning.pytorch import Trainer
@@ -141,17 +140,17 @@ def load_model(run_dir: Path, config: RunConfig, device: str = "cpu") -> Transfo
     """Return the trained model of a run, in evaluation mode.
 
     Raises:
-        ConfigError: where the run has no checkpoint, or one that is damaged or of another model.
+        InputError: where the run has no checkpoint, or one that is damaged or of another model.
     """
     path = newest_checkpoint(run_dir)
     if path is None:
         damaged = " that can be read; remove it and" if _checkpoints(run_dir) else " yet;"
-        raise ConfigError(f"{run_dir} has no checkpoint{damaged} train it first.")
+        raise InputError(f"{run_dir} has no checkpoint{damaged} train it first.")
     model = sketch_model(config.model).to_empty(device=device)
     try:
         model.load_state_dict(_weights(path, device))
     except RuntimeError:
-        raise ConfigError(
+        raise InputError(
             f"{path} does not fit the model of {run_dir / 'config.yaml'}; one of them was changed "
             "after training."
         ) from None
@@ -177,7 +176,7 @@ def _weights(path: Path, device: str) -> dict[str, Any]:
         saved = torch.load(path, map_location=device, weights_only=True, mmap=True)
         state = saved["state_dict"]
     except (OSError, RuntimeError, EOFError, LookupError, pickle.UnpicklingError):
-        raise ConfigError(
+        raise InputError(
             f"{path} cannot be read as a checkpoint; remove it and train the run again."
         ) from None
     return {k.removeprefix(prefix): v for k, v in state.items() if k.startswith(prefix)}

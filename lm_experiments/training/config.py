@@ -12,14 +12,14 @@ from typing import Any
 import yaml
 
 from lm_experiments.data import DataConfig, TokenizerConfig, check_pair
+from lm_experiments.errors import InputError
 from lm_experiments.model import AXES, Choice, ModelConfig
 from lm_experiments.model.registry import UnknownComponentError, component
-
-from .files import write_atomically
-from .logger_config import LoggerConfig
-from .optimizers import OPTIMIZERS, Optimizer
-from .schedules import SCHEDULES, Schedule
-from .typed import ConfigError, build
+from lm_experiments.rundir.atomic import write_atomically
+from lm_experiments.rundir.parse import build
+from lm_experiments.training.logger_config import LoggerConfig
+from lm_experiments.training.optimizers import OPTIMIZERS, Optimizer
+from lm_experiments.training.schedules import SCHEDULES, Schedule
 
 PRECISIONS = ("auto", "32-true", "bf16-mixed", "bf16-true")
 ACCELERATORS = ("auto", "cpu", "cuda", "mps")
@@ -87,7 +87,7 @@ class TrainerConfig:
         _one_of("trainer.accelerator", self.accelerator, ACCELERATORS)
         _one_of("trainer.strategy", self.strategy, STRATEGIES)
         if self.devices == 1 and self.strategy != "auto":
-            raise ConfigError(
+            raise InputError(
                 f"trainer.strategy={self.strategy} is for several devices and trainer.devices=1; "
                 "type trainer.devices=2 or more, or trainer.strategy=auto."
             )
@@ -131,9 +131,9 @@ class RunConfig:
 
     def __post_init__(self) -> None:
         if self.seed < 0:
-            raise ConfigError(f"seed={self.seed} must be 0 or more.")
+            raise InputError(f"seed={self.seed} must be 0 or more.")
         if self.name is not None and (set(self.name) & set("/\\") or self.name in (".", "..", "")):
-            raise ConfigError(
+            raise InputError(
                 f"name={self.name!r} must be the name of one folder under runs_dir, without "
                 "slashes; type runs_dir=... to choose where that is."
             )
@@ -147,12 +147,12 @@ class RunConfig:
     def _check_devices(self) -> None:
         batch, devices = self.data.batch_size, self.trainer.devices
         if batch % devices:
-            raise ConfigError(
+            raise InputError(
                 f"data.batch_size={batch} cannot be shared by trainer.devices={devices}; type a "
                 f"multiple of {devices}, such as data.batch_size={-(-batch // devices) * devices}."
             )
         if self.trainer.strategy == "fsdp" and self.optimizer.name not in SHARDED_OPTIMIZERS:
-            raise ConfigError(
+            raise InputError(
                 f"trainer.strategy=fsdp cuts matrices into shards, which optimizer="
                 f"{self.optimizer.name} needs whole; type trainer.strategy=ddp, or one of "
                 f"{', '.join(f'optimizer={name}' for name in SHARDED_OPTIMIZERS)}."
@@ -188,23 +188,23 @@ def load_config(run_dir: Path) -> RunConfig:
     """Read the configuration of a run directory.
 
     Raises:
-        ConfigError: where the folder is not a run directory of this program.
+        InputError: where the folder is not a run directory of this program.
     """
     path = run_dir / "config.yaml"
     if not path.is_file():
-        raise ConfigError(f"{run_dir} is not a run directory: it has no config.yaml.")
+        raise InputError(f"{run_dir} is not a run directory: it has no config.yaml.")
     try:
         values = yaml.safe_load(path.read_text(encoding="utf-8"))
     except (yaml.YAMLError, UnicodeDecodeError) as error:
-        raise ConfigError(f"{path} cannot be read: {' '.join(str(error).split())}") from None
+        raise InputError(f"{path} cannot be read: {' '.join(str(error).split())}") from None
     if not isinstance(values, dict) or "model" not in values:
-        raise ConfigError(f"{path} was not written by lm_experiments: it has no model section.")
+        raise InputError(f"{path} was not written by lm_experiments: it has no model section.")
     try:
         return run_config(values)
     except UnknownComponentError:
         raise
     except (ValueError, TypeError, KeyError) as error:
-        raise ConfigError(f"{path} is damaged, or of another version: {error}") from None
+        raise InputError(f"{path} is damaged, or of another version: {error}") from None
 
 
 def save_config(config: RunConfig, run_dir: Path) -> None:
@@ -226,9 +226,9 @@ def _choice(axis: str, values: Any) -> Choice:
 def _name_and_options(key: str, group: str, values: Any) -> tuple[str, dict[str, Any]]:
     """Split a section into what was chosen and its options."""
     if not isinstance(values, Mapping):
-        raise ConfigError(f"{key}={values!r} is not how {group} is chosen; type {group}={values}.")
+        raise InputError(f"{key}={values!r} is not how {group} is chosen; type {group}={values}.")
     if not isinstance(values.get("name"), str):
-        raise ConfigError(f"{key}.name is not set; type {group}=... to choose one.")
+        raise InputError(f"{key}.name is not set; type {group}=... to choose one.")
     return values["name"], {k: v for k, v in values.items() if k != "name"}
 
 
@@ -244,7 +244,7 @@ def _plain_model(model: ModelConfig) -> dict[str, Any]:
 def _named(group: str, table: Mapping[str, type], values: Any) -> Any:
     name, options = _name_and_options(group, group, values)
     if name not in table:
-        raise ConfigError(f"{group}={name} is not known; {group} can be {', '.join(table)}.")
+        raise InputError(f"{group}={name} is not known; {group} can be {', '.join(table)}.")
     return build(table[name], options, group)
 
 
@@ -263,9 +263,9 @@ def _at_least_one(config: Any, path: str, names: Iterable[str]) -> None:
     for name in names:
         value = getattr(config, name)
         if value is not None and value < 1:
-            raise ConfigError(f"{path}.{name}={value} must be 1 or more.")
+            raise InputError(f"{path}.{name}={value} must be 1 or more.")
 
 
 def _one_of(key: str, value: str, allowed: tuple[str, ...]) -> None:
     if value not in allowed:
-        raise ConfigError(f"{key}={value} is not known; it can be {', '.join(allowed)}.")
+        raise InputError(f"{key}={value} is not known; it can be {', '.join(allowed)}.")

@@ -8,8 +8,8 @@ from dataclasses import dataclass
 
 import torch
 
-from .config import RunConfig
-from .typed import ConfigError
+from lm_experiments.errors import InputError
+from lm_experiments.training.config import RunConfig
 
 # Tokens in one forward pass. On a CPU, activations that fit the cache beat a larger batch.
 MICRO_BATCH_TOKENS = {"cpu": 1024, "cuda": 65536, "mps": 16384}
@@ -38,13 +38,13 @@ def find_device(config: RunConfig) -> Device:
     """Choose the device, and what ``auto`` means on it.
 
     Raises:
-        ConfigError: where the accelerator asked for is not there, or not often enough.
+        InputError: where the accelerator asked for is not there, or not often enough.
     """
     present = [name for name, there in _present().items() if there]
     asked = config.trainer.accelerator
     device = present[0] if asked == "auto" else asked
     if device not in present:
-        raise ConfigError(
+        raise InputError(
             f"trainer.accelerator={device} is not on this machine, which has "
             f"{', '.join(present)}; type trainer.accelerator={present[0]}."
         )
@@ -97,7 +97,7 @@ def _check_count(asked: int, device: str) -> None:
     """Refuse more devices than there are; processes on a CPU are limited by patience alone."""
     there = {"cuda": torch.cuda.device_count(), "mps": 1}.get(device, asked)
     if asked > there:
-        raise ConfigError(
+        raise InputError(
             f"trainer.devices={asked} with trainer.accelerator={device} is more than this machine "
             f"has; type trainer.devices={there} or less."
         )

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import logging
 import os
 from collections.abc import Iterator
@@ -15,25 +16,35 @@ from lightning.pytorch import Callback, Trainer
 from lightning.pytorch.utilities import rank_zero_only
 
 from lm_experiments.data import prepare
+from lm_experiments.errors import InputError
 from lm_experiments.model import build_model
+from lm_experiments.rundir.atomic import remove_unfinished
+from lm_experiments.rundir.identity import Identity
+from lm_experiments.rundir.names import LOCK, RESULT, log_name
+from lm_experiments.rundir.results import DONE, FAILED, INTERRUPTED, is_done, write_result
+from lm_experiments.training.batches import Batches
+from lm_experiments.training.callbacks import (
+    Checkpoints,
+    Interruption,
+    RunProgress,
+    StopAtBadNumbers,
+)
+from lm_experiments.training.checkpoint_io import WholeFiles
+from lm_experiments.training.checkpoints import (
+    CheckpointError,
+    check_writable,
+    checkpoint_step,
+    newest_checkpoint,
+)
+from lm_experiments.training.config import RunConfig, load_config, plain_values
+from lm_experiments.training.devices import Device, find_device, peak_memory_bytes, prepare_process
+from lm_experiments.training.loggers import RunLoggers, build_loggers
+from lm_experiments.training.module import LanguageModel
+from lm_experiments.training.parallel import STRATEGIES, environment_of
+from lm_experiments.training.result import result_of
+from lm_experiments.training.signals import StopSignals
+from lm_experiments.training.world import ALONE, World
 
-from .batches import Batches
-from .callbacks import Checkpoints, Interruption, RunProgress, StopAtBadNumbers
-from .checkpoint_io import WholeFiles
-from .checkpoints import CheckpointError, check_writable, checkpoint_step, newest_checkpoint
-from .config import RunConfig, load_config, plain_values
-from .devices import Device, find_device, peak_memory_bytes, prepare_process
-from .files import RESULT, remove_unfinished
-from .loggers import RunLoggers, build_loggers
-from .module import LanguageModel
-from .parallel import STRATEGIES, environment_of
-from .result import is_done, write_result
-from .signals import StopSignals
-from .typed import ConfigError
-from .world import ALONE, World
-
-LOG = "train.log"
-LOCK = ".lock"
 LABEL_LENGTH = 40
 
 log = logging.getLogger(__name__)
@@ -43,7 +54,7 @@ class RunningElsewhereError(RuntimeError):
     """Another process trains in this run directory at this moment."""
 
 
-def train_directory(run_dir: Path, identity: dict[str, Any]) -> None:
+def train_directory(run_dir: Path, identity: Identity) -> None:
     """Train the run that ``run_dir/config.yaml`` describes, or continue it.
 
     However it ends, ``result.json`` says so, and so does W&B.
@@ -62,16 +73,16 @@ def train_directory(run_dir: Path, identity: dict[str, Any]) -> None:
             train_claimed(run_dir, identity)
 
 
-def train_claimed(run_dir: Path, identity: dict[str, Any], world: World = ALONE) -> None:
+def train_claimed(run_dir: Path, identity: Identity, world: World = ALONE) -> None:
     """Train a run whose directory is `claimed`, as one of the processes that do it together.
 
     Raises:
-        ConfigError: where they are more, or fewer, than the run has devices.
+        InputError: where they are more, or fewer, than the run has devices.
         SystemExit: as `train_directory` does.
     """
     config = load_config(run_dir)
     if world.size != config.trainer.devices:
-        raise ConfigError(
+        raise InputError(
             f"{run_dir} has trainer.devices={config.trainer.devices} and is trained by "
             f"{world.size} processes; start as many as it has devices."
         )
@@ -91,7 +102,7 @@ def claimed(run_dir: Path) -> Iterator[bool]:
         # Another process may have trained it since this one was told to.
         is_ours = not is_done(run_dir)
         if is_ours:
-            # What an earlier attempt came to is in the log; here it would outlive a sudden death.
+            # Delete the stale result, or a crash would look like the previous outcome.
             (run_dir / RESULT).unlink(missing_ok=True)
             remove_unfinished(run_dir)
         yield is_ours
@@ -104,7 +115,7 @@ class Run:
     """
 
     def __init__(
-        self, run_dir: Path, config: RunConfig, identity: dict[str, Any], world: World = ALONE
+        self, run_dir: Path, config: RunConfig, identity: Identity, world: World = ALONE
     ) -> None:
         self.run_dir = run_dir
         self.world = world
@@ -125,11 +136,11 @@ class Run:
             except BaseException as error:
                 log.exception("The run stopped.")
                 asked = self._was_asked(error)
-                self._close("interrupted" if asked else "failed", None if asked else error)
+                self._close(INTERRUPTED if asked else FAILED, None if asked else error)
                 if asked and not isinstance(error, SystemExit):
                     raise SystemExit(128 + (self.signals.number or 0)) from None
                 raise
-            self._close("done")
+            self._close(DONE)
         if dist.is_initialized():
             dist.destroy_process_group()
 
@@ -225,22 +236,23 @@ class Run:
         if not self.world.leads:
             return
         try:
-            write_result(self.run_dir, self.config, status, self.module, self._facts(), error)
+            result = result_of(self.config, status, self.module, self._facts(), error)
+            write_result(self.run_dir, result)
         except OSError:
-            if status == "done":
+            if status == DONE:
                 raise
         finally:
             if self.loggers is not None:
-                self.loggers.finish(0 if status == "done" else 1)
+                self.loggers.finish(0 if status == DONE else 1)
 
     def _facts(self) -> dict[str, Any]:
         """Return what the result holds of this process and its device."""
         import torch
 
         if self.device is None:
-            return self.identity
+            return dataclasses.asdict(self.identity)
         return {
-            **self.identity,
+            **dataclasses.asdict(self.identity),
             "device": self.device.type,
             "world_size": self.world.size,
             "strategy": self.device.strategy,
@@ -283,7 +295,7 @@ def _logging_to(run_dir: Path, world: World) -> Iterator[None]:
 
     Processes other than the first have logs of their own, where something went wrong in them.
     """
-    path = run_dir / (LOG if world.leads else f"train.rank{world.rank}.log")
+    path = run_dir / log_name(world.rank)
     handler = LogFile(path, encoding="utf-8", delay=not world.leads)
     handler.setLevel(logging.INFO if world.leads else logging.ERROR)
     handler.setFormatter(logging.Formatter("%(asctime)s %(name)s %(levelname)s %(message)s"))

@@ -5,15 +5,13 @@ from __future__ import annotations
 from collections.abc import Collection
 from dataclasses import dataclass, field
 
+from lm_experiments.errors import InputError
+
 _NAMES = ("wandb", "none")
 _MODES = ("auto", "online", "offline", "disabled")
 _PROJECT_LIMIT = 128
 _TAG_LIMIT = 64
 _FORBIDDEN_IN_PROJECT = set("/\\#?%:")
-
-
-class LoggerConfigError(ValueError):
-    """A logger option has a value that is not allowed."""
 
 
 @dataclass
@@ -22,7 +20,7 @@ class LoggerConfig:
 
     `mode=auto` is online where W&B credentials are found and offline elsewhere, unless
     `WANDB_MODE` or `wandb offline` says otherwise. `init_timeout` is in seconds. Raises
-    `LoggerConfigError` for values that are not allowed.
+    `InputError` for values that are not allowed.
     """
 
     name: str = "wandb"
@@ -36,21 +34,21 @@ class LoggerConfig:
         _check_choice("logger.name", self.name, _NAMES)
         _check_choice("logger.mode", self.mode, _MODES)
         if bad := sorted(_FORBIDDEN_IN_PROJECT & set(self.project)):
-            raise LoggerConfigError(
+            raise InputError(
                 f"logger.project={self.project!r} contains {' '.join(bad)}, which W&B does not "
                 "allow; use letters, digits, '-' and '_'."
             )
         if not 1 <= len(self.project) <= _PROJECT_LIMIT:
-            raise LoggerConfigError(
+            raise InputError(
                 f"logger.project has {len(self.project)} characters; use 1 to {_PROJECT_LIMIT}."
             )
         if long := [tag for tag in self.tags if not 1 <= len(tag) <= _TAG_LIMIT]:
-            raise LoggerConfigError(
+            raise InputError(
                 f"logger.tags holds {long[0]!r} with {len(long[0])} characters; "
                 f"use 1 to {_TAG_LIMIT} for each tag."
             )
         if not self.init_timeout > 0:
-            raise LoggerConfigError(
+            raise InputError(
                 f"logger.init_timeout={self.init_timeout} is not a positive number of seconds; "
                 "use 30, for example."
             )
@@ -58,4 +56,4 @@ class LoggerConfig:
 
 def _check_choice(key: str, value: str, allowed: Collection[str]) -> None:
     if value not in allowed:
-        raise LoggerConfigError(f"{key}={value} is not known; use one of {', '.join(allowed)}.")
+        raise InputError(f"{key}={value} is not known; use one of {', '.join(allowed)}.")

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import json
 import math
 from argparse import Namespace
 from collections.abc import Mapping
@@ -14,12 +13,11 @@ from typing import Any, TextIO
 from lightning.pytorch.loggers import Logger
 from lightning.pytorch.utilities import rank_zero_only
 
-from lm_experiments.training.files import write_atomically
+from lm_experiments.rundir.metrics import read_rows, row_text, write_rows
+from lm_experiments.rundir.names import METRICS
 from lm_experiments.training.logger_config import LoggerConfig
-from lm_experiments.training.offline import ID_FILE
-from lm_experiments.training.wandb_logger import RunIdentity, WandbMirror
-
-METRICS_FILE = "metrics.jsonl"
+from lm_experiments.training.wandb.logger import RunIdentity, WandbMirror
+from lm_experiments.training.wandb.offline import ID_FILE
 
 
 class JsonlLogger(Logger):
@@ -32,13 +30,15 @@ class JsonlLogger(Logger):
 
     def __init__(self, run_dir: Path, resume_step: int | None = None) -> None:
         super().__init__()
-        self._path = run_dir / METRICS_FILE
+        self._path = run_dir / METRICS
         self._file: TextIO | None = None
         self._last_step = 0
         self._kept: dict[tuple[int, frozenset[str]], dict[str, Any]] = {}
         if getattr(rank_zero_only, "rank", 0) == 0 and self._path.is_file():
-            _trim(self._path, math.inf if resume_step is None else resume_step)
-            self._kept = {(row["step"], frozenset(row)): row for row in read_rows(self._path)}
+            last = math.inf if resume_step is None else resume_step
+            rows = [row for row in read_rows(self._path) if row["step"] <= last]
+            write_rows(self._path, rows)
+            self._kept = {(row["step"], frozenset(row)): row for row in rows}
 
     @property
     def name(self) -> str:
@@ -72,15 +72,14 @@ class JsonlLogger(Logger):
         try:
             if there is not None:
                 self._drop(there)
-            self._append(json.dumps(row, allow_nan=False) + "\n")
+            self._append(row_text(row))
         except OSError as error:
             raise OSError(error.errno, error.strerror, str(self._path)) from error
 
     def _drop(self, row: Mapping[str, Any]) -> None:
         """Take one row out of the file."""
         self.finalize("")
-        kept = [json.dumps(other) + "\n" for other in read_rows(self._path) if other != row]
-        write_atomically(self._path, "".join(kept))
+        write_rows(self._path, [other for other in read_rows(self._path) if other != row])
 
     def _append(self, line: str) -> None:
         if self._file is None:
@@ -100,25 +99,6 @@ class JsonlLogger(Logger):
             with contextlib.suppress(OSError):
                 self._file.close()
             self._file = None
-
-
-def read_rows(path: Path) -> list[dict[str, Any]]:
-    """Return the rows of a `metrics.jsonl`, without those that a kill or a bad disk has damaged."""
-    rows = []
-    for line in path.read_bytes().split(b"\n"):
-        with contextlib.suppress(ValueError):
-            row = json.loads(line)
-            if isinstance(row, dict) and isinstance(row.get("step"), int):
-                rows.append(row)
-    return rows
-
-
-def _trim(path: Path, last_step: float) -> None:
-    text = path.read_bytes()
-    kept = "".join(f"{json.dumps(row)}\n" for row in read_rows(path) if row["step"] <= last_step)
-    if text == kept.encode():
-        return
-    write_atomically(path, kept)
 
 
 def _plain(value: Any) -> Any:
@@ -162,8 +142,8 @@ def build_loggers(
     jsonl = JsonlLogger(run_dir, resume_step)
     if config.name == "none":
         return RunLoggers([jsonl], "none")
-    continued = (run_dir / ID_FILE).is_file() and (run_dir / METRICS_FILE).is_file()
+    continued = (run_dir / ID_FILE).is_file() and (run_dir / METRICS).is_file()
     mirror = WandbMirror(config, RunIdentity(run_dir, sweep, arm, seed, resolved_config))
     if continued and mirror.mode != "disabled":
-        mirror.bring_level(read_rows(run_dir / METRICS_FILE))
+        mirror.bring_level(read_rows(run_dir / METRICS))
     return RunLoggers([jsonl, mirror], mirror.mode)

@@ -10,13 +10,12 @@ from lightning.pytorch import LightningModule
 from torch import Tensor
 
 from lm_experiments.model import Transformer, keyed_seed
-
-from .config import RunConfig
-from .history import History
-from .metrics import TokenLoss, bits_per_byte, perplexity
-from .optimizers import clip_gradients
-from .parallel import OneDevice, plain
-from .world import ALONE, World
+from lm_experiments.training.config import RunConfig
+from lm_experiments.training.history import History
+from lm_experiments.training.metrics import TokenLoss, bits_per_byte, perplexity
+from lm_experiments.training.optimizers import clip_gradients
+from lm_experiments.training.parallel import OneDevice, plain
+from lm_experiments.training.world import ALONE, World
 
 
 class LanguageModel(LightningModule):

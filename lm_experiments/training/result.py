@@ -15,16 +15,25 @@ from typing import Any
 import torch
 
 from lm_experiments.model import count
-
-from .config import RunConfig
-from .files import RESULT, read_result, write_json
-from .history import History
-from .metrics import perplexity
-from .module import LanguageModel
-from .typed import ConfigError
+from lm_experiments.rundir.names import LOG
+from lm_experiments.rundir.results import (
+    DEGRADED,
+    DIVERGED,
+    DONE,
+    FAILED_AT_INIT,
+    NON_FINITE,
+    OK,
+    SPIKED,
+    Result,
+    RunError,
+)
+from lm_experiments.training.config import RunConfig
+from lm_experiments.training.history import History
+from lm_experiments.training.metrics import perplexity
+from lm_experiments.training.module import LanguageModel
 
 # The fraction by which a validation loss may end above its best.
-DEGRADED = 0.02
+DEGRADED_SHARE = 0.02
 PACKAGES = (
     "lm_experiments",
     "torch",
@@ -46,7 +55,7 @@ def outcome(history: History) -> tuple[str, int | None]:
     diverged
         it ended no better than it began.
     degraded
-        its last validation loss is worse than its best one by more than `DEGRADED`.
+        its last validation loss is worse than its best one by more than `DEGRADED_SHARE`.
     spiked
         its training loss once rose by more than `history.SPIKE`, and it recovered.
     ok
@@ -54,46 +63,43 @@ def outcome(history: History) -> tuple[str, int | None]:
     """
     loss = history.validation.get("val/loss", math.nan)
     if history.bad_step == 1:
-        return "failed-at-init", 1
+        return FAILED_AT_INIT, 1
     if history.bad_step is not None or not math.isfinite(loss):
-        return "non-finite", history.bad_step or history.validated_step
+        return NON_FINITE, history.bad_step or history.validated_step
     if loss >= (history.initial_loss or math.inf):
-        return "diverged", history.validated_step
-    if loss > history.best_validation_loss * (1 + DEGRADED):
-        return "degraded", history.validated_step
-    return ("ok", None) if history.spike_step is None else ("spiked", history.spike_step)
+        return DIVERGED, history.validated_step
+    if loss > history.best_validation_loss * (1 + DEGRADED_SHARE):
+        return DEGRADED, history.validated_step
+    return (OK, None) if history.spike_step is None else (SPIKED, history.spike_step)
 
 
-def write_result(
-    run_dir: Path,
+def result_of(
     config: RunConfig,
     status: str,
     module: LanguageModel | None,
     facts: dict[str, Any],
     error: BaseException | None = None,
-) -> None:
-    """Write ``result.json`` whole or not at all; non-finite numbers become strings.
+) -> Result:
+    """Return what a run came to.
 
     Args:
-        run_dir: the run directory.
         config: the run's configuration.
         status: done, failed or interrupted.
         module: the module that was trained, where it came to that.
-        facts: further entries: hashes, device, memory.
+        facts: further fields: hashes, device, memory.
         error: what stopped the run, where something did.
     """
     history = module.history if module else History()
-    result = {
-        "status": status,
-        "arm": config.arm,
-        "seed": config.seed,
-        **_losses(history, done=status == "done"),
+    return Result(
+        status=status,
+        arm=config.arm,
+        seed=config.seed,
+        **_losses(history, done=status == DONE),
         **_costs(config, history),
         **facts,
         **provenance(),
-        "error": None if error is None else error_entry(error),
-    }
-    write_json(run_dir / RESULT, {key: _finite(value) for key, value in result.items()})
+        error=None if error is None else run_error(error),
+    )
 
 
 def _losses(history: History, done: bool) -> dict[str, Any]:
@@ -124,21 +130,14 @@ def _costs(config: RunConfig, history: History) -> dict[str, Any]:
         "tokens": tokens,
         "parameters": {**total, **ledger.parts},
         "ffn_width": ledger.ffn_width,
+        "match": config.model.match,
+        "match_tolerance": config.model.match_tolerance,
         "flops_per_token": ledger.training_flops_per_token,
         "train_flops": ledger.training_flops_per_token * tokens,
         "seconds": history.seconds,
         "tokens_per_second": history.tokens_per_second,
         "learning_rate": config.optimizer.lr,
     }
-
-
-def is_done(run_dir: Path) -> bool:
-    """Return whether a run's result says that it was trained to its end."""
-    try:
-        result = read_result(run_dir)
-    except (OSError, ConfigError):
-        return False
-    return result is not None and result["status"] == "done"
 
 
 def provenance() -> dict[str, Any]:
@@ -153,12 +152,17 @@ def provenance() -> dict[str, Any]:
     }
 
 
-def error_entry(error: BaseException) -> dict[str, Any]:
-    """Return how a result names what stopped the run."""
+def run_error(error: BaseException, log: str = LOG) -> RunError:
+    """Return how a result names what stopped the run.
+
+    Args:
+        error: what was raised.
+        log: the file that has its traceback.
+    """
     message = str(error) or traceback.format_exception_only(error)[-1].strip()
     if _is_out_of_memory(error):
         message = f"Out of memory; try a smaller trainer.micro_batch_size. {message}"
-    return {"type": type(error).__name__, "message": message, "traceback": "train.log"}
+    return RunError(type(error).__name__, message, log)
 
 
 def _is_out_of_memory(error: BaseException) -> bool:
@@ -166,10 +170,6 @@ def _is_out_of_memory(error: BaseException) -> bool:
     if isinstance(error, (MemoryError, torch.OutOfMemoryError)):
         return True
     return isinstance(error, RuntimeError) and "can't allocate memory" in str(error)
-
-
-def _finite(value: Any) -> Any:
-    return str(value) if isinstance(value, float) and not math.isfinite(value) else value
 
 
 @cache

@@ -15,15 +15,10 @@ import torch
 from torch import Tensor, nn
 
 from lm_experiments.benchmark import lightning_run, peers, startup
-from lm_experiments.benchmark.rounds import (
-    Report,
-    TooFewRoundsError,
-    measure,
-    summarise,
-    table,
-)
+from lm_experiments.benchmark.rounds import Report, measure, summarise, table
 from lm_experiments.benchmark.step import PlainStep
 from lm_experiments.data import TokenizerConfig
+from lm_experiments.errors import InputError
 from lm_experiments.model import Choice, ModelConfig, build_model
 from lm_experiments.training.config import BatchConfig, RunConfig
 
@@ -109,7 +104,7 @@ def test_the_warm_up_round_does_not_count() -> None:
 
 
 def test_no_rounds_are_refused() -> None:
-    with pytest.raises(TooFewRoundsError, match="--rounds 0 measures nothing; type --rounds 1"):
+    with pytest.raises(InputError, match="--rounds 0 measures nothing; type --rounds 1"):
         measure({"a": lambda: 1.0}, rounds=0)
 
 
@@ -163,7 +158,7 @@ def test_a_peer_that_is_another_model_is_refused(
     stub: Callable[..., None], fault: dict[str, float], message: str
 ) -> None:
     stub(**fault)
-    with pytest.raises(peers.PeersError, match=message):
+    with pytest.raises(peers.InputError, match=message):
         peers.compare(SHAPE, batch_size=2, rounds=1, names=["stub"])
 
 

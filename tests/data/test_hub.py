@@ -15,10 +15,11 @@ from typing import Any
 import pytest
 from dataset_folders import LAYOUTS, SEPARATOR, TRAIN, VAL, as_jsonl, as_parquet, as_text
 
-from lm_experiments.data import DataConfig, DataError, TokenizerConfig, filling, hub, prepare
+from lm_experiments.data import DataConfig, TokenizerConfig, filling, hub, prepare
 from lm_experiments.data.keys import hash_of
 from lm_experiments.data.prepare import PreparedData
 from lm_experiments.data.store import StoreWriter
+from lm_experiments.errors import InputError
 
 BYTES = TokenizerConfig("bytes")
 STORIES = {
@@ -152,7 +153,7 @@ def test_what_does_not_fit_the_dataset_is_refused(
     tmp_path: Path, options: dict[str, Any], message: str
 ) -> None:
     folder = as_jsonl(tmp_path / "jsonl")
-    with pytest.raises(DataError, match=message):
+    with pytest.raises(InputError, match=message):
         prepared(tmp_path, rows(folder, **options))
     assert not [path for path in (tmp_path / "cache").iterdir() if path.suffix == ".bin"]
 
@@ -171,15 +172,15 @@ def test_a_folder_that_cannot_be_read_is_refused(
 ) -> None:
     (tmp_path / "bad").mkdir()
     (tmp_path / "bad" / file).write_bytes(content)
-    with pytest.raises(DataError, match=f"bad cannot be read as a dataset .*{message}"):
+    with pytest.raises(InputError, match=f"bad cannot be read as a dataset .*{message}"):
         prepared(tmp_path, rows(tmp_path / "bad"))
 
 
 def test_a_missing_or_empty_folder_is_named(tmp_path: Path) -> None:
-    with pytest.raises(DataError, match="nowhere is not a folder"):
+    with pytest.raises(InputError, match="nowhere is not a folder"):
         prepared(tmp_path, rows(tmp_path / "nowhere"))
     (tmp_path / "empty").mkdir()
-    with pytest.raises(DataError, match="empty holds no file"):
+    with pytest.raises(InputError, match="empty holds no file"):
         prepared(tmp_path, rows(tmp_path / "empty"))
 
 
@@ -188,7 +189,7 @@ def test_without_the_package_the_extra_is_named(
 ) -> None:
     folder = as_jsonl(tmp_path / "jsonl")
     monkeypatch.setitem(sys.modules, "datasets", None)
-    with pytest.raises(DataError, match=r"type pip install 'lm_experiments\[hf\]'"):
+    with pytest.raises(InputError, match=r"type pip install 'lm_experiments\[hf\]'"):
         prepared(tmp_path, rows(folder))
 
 
@@ -225,7 +226,7 @@ def test_a_file_that_changes_while_it_is_read_is_refused(
         (folder / "validation.jsonl").write_text('{"text": "other", "id": 1}\n')
 
     monkeypatch.setattr(filling, "_labelled", meddling)
-    with pytest.raises(DataError, match="changed while it was read"):
+    with pytest.raises(InputError, match="changed while it was read"):
         prepared(tmp_path, rows(folder, val_split="validation"))
 
 
@@ -288,7 +289,7 @@ def test_an_unreachable_hub_is_one_sentence(
             raise ConnectionError("no route\nto host")
 
     monkeypatch.setattr(hub, "_library", lambda config: Unreachable())
-    with pytest.raises(DataError, match=r"\(no route to host\); type data\.path= .*prepare_data"):
+    with pytest.raises(InputError, match=r"\(no route to host\); type data\.path= .*prepare_data"):
         prepared(tmp_path, stories(None))
 
 

@@ -11,9 +11,10 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from lm_experiments.data import DataConfig, DataError, TokenizerConfig, corpora
+from lm_experiments.data import DataConfig, TokenizerConfig, corpora
 from lm_experiments.data import prepare as prepare_function
 from lm_experiments.data.prepare import PreparedData
+from lm_experiments.errors import InputError
 
 BYTES = TokenizerConfig("bytes")
 
@@ -116,7 +117,7 @@ def test_what_a_killed_preparation_left_is_cleared(data: DataConfig, tmp_path: P
 
 
 def test_a_failed_preparation_leaves_nothing(data: DataConfig, tmp_path: Path) -> None:
-    with pytest.raises(DataError, match=r"tokenizer\.vocab_size=5000 is more than"):
+    with pytest.raises(InputError, match=r"tokenizer\.vocab_size=5000 is more than"):
         prepare(data, TokenizerConfig("bpe", 5000), tmp_path)
     assert folders(tmp_path) == []
 
@@ -126,7 +127,7 @@ def test_text_that_changes_meanwhile_is_refused(
 ) -> None:
     module = sys.modules["lm_experiments.data.prepare"]  # its name in the package is the function
     monkeypatch.setattr(module, "content_hash", lambda data: "0" * 64)
-    with pytest.raises(DataError, match="changed while it was read"):
+    with pytest.raises(InputError, match="changed while it was read"):
         prepare(data, BYTES, tmp_path)
 
 

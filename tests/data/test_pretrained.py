@@ -12,7 +12,6 @@ from tokenizers import AddedToken, decoders, models, pre_tokenizers, processors,
 
 from lm_experiments.data import (
     DataConfig,
-    DataError,
     TokenizerConfig,
     files_hash,
     load_tokenizer,
@@ -20,6 +19,7 @@ from lm_experiments.data import (
     train_tokenizer,
 )
 from lm_experiments.data.tokenizer import END_OF_TEXT, Tokenizer
+from lm_experiments.errors import InputError
 
 TEXT = "The dog can't run 12 miles.  It naïvely sleeps\n\n\tand runs " * 5
 SPACES = "    "
@@ -74,7 +74,7 @@ def test_the_end_of_text_lies_where_the_file_has_it(saved: Path) -> None:
     assert tokenizer.vocab_size == 281
     ids = tokenizer.encode(TEXT)
     assert tokenizer.decode([*ids, 0, *ids]) == f"{TEXT}{END_OF_TEXT}{TEXT}"
-    with pytest.raises(DataError, match="token id 281 is not in the vocabulary"):
+    with pytest.raises(InputError, match="token id 281 is not in the vocabulary"):
         tokenizer.decode([281])
 
 
@@ -204,22 +204,24 @@ def test_a_file_that_is_no_tokenizer_is_refused(
     path = tmp_path / "tokenizer.json"
     if content is not None:
         path.write_bytes(content if isinstance(content, bytes) else content.encode())
-    with pytest.raises(DataError, match=f"tokenizer.json ?.*({message})"):
+    with pytest.raises(InputError, match=f"tokenizer.json ?.*({message})"):
         from_file(path)
 
 
 def test_a_name_that_ends_no_document_lists_those_there_are(saved: Path) -> None:
-    with pytest.raises(DataError, match=r"no token </s> .*special tokens are <\|endoftext\|>, <s>"):
+    with pytest.raises(
+        InputError, match=r"no token </s> .*special tokens are <\|endoftext\|>, <s>"
+    ):
         from_file(saved, end_of_text="</s>")
 
 
 def test_a_folder_without_both_files_of_gpt2_is_refused(gpt2: Path) -> None:
     (gpt2 / "merges.txt").unlink()
-    with pytest.raises(DataError, match=r"is not a folder with vocab\.json and merges\.txt, or"):
+    with pytest.raises(InputError, match=r"is not a folder with vocab\.json and merges\.txt, or"):
         train_tokenizer((), TokenizerConfig("gpt2", path=str(gpt2)))
 
 
 def test_merges_that_do_not_fit_the_vocabulary_are_refused(gpt2: Path) -> None:
     (gpt2 / "merges.txt").write_text("#version: 0.2\nno pe\n")
-    with pytest.raises(DataError, match=r"vocab\.json and merges\.txt are not a vocabulary"):
+    with pytest.raises(InputError, match=r"vocab\.json and merges\.txt are not a vocabulary"):
         train_tokenizer((), TokenizerConfig("gpt2", path=str(gpt2)))

@@ -11,7 +11,6 @@ from numpy.typing import NDArray
 
 from lm_experiments.data import (
     DataConfig,
-    DataError,
     EvaluationBatches,
     TokenizerConfig,
     TrainingBatches,
@@ -20,6 +19,7 @@ from lm_experiments.data import (
 )
 from lm_experiments.data.prepare import PreparedData
 from lm_experiments.data.store import Shards
+from lm_experiments.errors import InputError
 
 TOKENS = (np.arange(1000) * 7 % 256).astype("<u2")
 VAL = np.frombuffer("The end, my friend. é".encode(), dtype=np.uint8).astype("<u2")
@@ -107,7 +107,7 @@ def test_slices_of_shards_are_those_of_the_whole() -> None:
 def test_patterns_choose_other_names(folder: Path) -> None:
     (folder / "train.bin").rename(folder / "a.bin")
     (folder / "val.bin").rename(folder / "b.bin")
-    with pytest.raises(DataError, match=r"no file \*train\*\.bin; type data\.train_files="):
+    with pytest.raises(InputError, match=r"no file \*train\*\.bin; type data\.train_files="):
         prepared(folder)
     data = prepared(folder, train_files="a.bin", val_files="b*")
     assert len(data.train.tokens) == len(TOKENS)
@@ -115,7 +115,7 @@ def test_patterns_choose_other_names(folder: Path) -> None:
 
 def test_an_id_beyond_the_vocabulary_is_refused(folder: Path) -> None:
     with pytest.raises(
-        DataError, match=r"token id 255, but the vocabulary has 255; .*=256 or more"
+        InputError, match=r"token id 255, but the vocabulary has 255; .*=256 or more"
     ):
         prepared(folder, TokenizerConfig("none", 255))
     assert prepared(folder, TokenizerConfig("none", 256)).train.vocab_size == 256
@@ -133,19 +133,19 @@ def test_a_header_that_does_not_fit_is_refused(
     folder: Path, changes: dict[str, int], message: str
 ) -> None:
     headed(folder / "train.bin", TOKENS, **changes)
-    with pytest.raises(DataError, match=message):
+    with pytest.raises(InputError, match=message):
         prepared(folder)
 
 
 @pytest.mark.parametrize("content", [b"", b"\0\0\0"])
 def test_a_file_that_is_no_number_of_tokens_is_refused(folder: Path, content: bytes) -> None:
     (folder / "val.bin").write_bytes(content)
-    with pytest.raises(DataError, match=r"val\.bin has \d bytes, which is no number of 2-byte"):
+    with pytest.raises(InputError, match=r"val\.bin has \d bytes, which is no number of 2-byte"):
         prepared(folder)
 
 
 def test_a_path_that_is_no_folder_is_refused(folder: Path) -> None:
-    with pytest.raises(DataError, match=r"train\.bin is not a folder"):
+    with pytest.raises(InputError, match=r"train\.bin is not a folder"):
         prepared(folder / "train.bin")
 
 
@@ -164,9 +164,9 @@ def test_without_a_tokenizer_bytes_and_text_are_not_made_up(folder: Path) -> Non
     data = prepared(folder)
     assert data.val.bytes is None
     for attempt in (lambda: data.tokenizer.decode([1]), lambda: data.tokenizer.encode("a")):
-        with pytest.raises(DataError, match="tokenizer=none has no text"):
+        with pytest.raises(InputError, match="tokenizer=none has no text"):
             attempt()
-    with pytest.raises(DataError, match="tokenizer=none has no text"):
+    with pytest.raises(InputError, match="tokenizer=none has no text"):
         _ = data.tokenizer.end_of_text_id
 
 
@@ -180,12 +180,12 @@ def test_a_tokenizer_whose_ids_have_bytes_counts_them(folder: Path) -> None:
 @pytest.mark.parametrize("name", ["bpe", "chars"])
 def test_a_tokenizer_that_learns_from_text_is_refused(folder: Path, name: str) -> None:
     config = TokenizerConfig(name, 300 if name == "bpe" else None)
-    with pytest.raises(DataError, match=f"tokenizer={name} learns from text, which data=tokens"):
+    with pytest.raises(InputError, match=f"tokenizer={name} learns from text, which data=tokens"):
         prepared(folder, config)
 
 
 def test_no_tokenizer_is_for_ready_tokens_alone(tmp_path: Path) -> None:
-    with pytest.raises(DataError, match="tokenizer=none cannot encode the text of data=kjv"):
+    with pytest.raises(InputError, match="tokenizer=none cannot encode the text of data=kjv"):
         prepare(DataConfig(), NONE, tmp_path)
 
 

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from lm_experiments.data import DataConfig, DataError, Split, load_documents, split_documents
+from lm_experiments.data import DataConfig, Split, load_documents, split_documents
+from lm_experiments.errors import InputError
 
 
 def documents(count: int) -> list[str]:
@@ -59,7 +60,7 @@ def test_the_tail_at_a_boundary_of_documents() -> None:
     ],
 )
 def test_an_empty_side_is_refused(texts: list[str], kind: str, fraction: float, side: str) -> None:
-    with pytest.raises(DataError, match=f"leaves no {side} text"):
+    with pytest.raises(InputError, match=f"leaves no {side} text"):
         split(texts, kind, fraction)
 
 

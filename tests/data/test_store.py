@@ -9,9 +9,10 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from lm_experiments.data import DataError, TokenizerConfig, TokenStore, store, train_tokenizer
+from lm_experiments.data import TokenizerConfig, TokenStore, store, train_tokenizer
 from lm_experiments.data.store import HEADER_BYTES, MAGIC
 from lm_experiments.data.tokenizers import Ids, Tokenizer
+from lm_experiments.errors import InputError
 
 TEXTS = ["one two", "é"]
 
@@ -51,7 +52,7 @@ def test_a_large_vocabulary_takes_32_bits(tmp_path: Path) -> None:
 
 
 def test_another_tokenizer_is_refused_and_both_are_named(path: Path, tokenizer: Tokenizer) -> None:
-    with pytest.raises(DataError) as caught:
+    with pytest.raises(InputError) as caught:
         TokenStore.open(path, "f" * 64)
     assert tokenizer.fingerprint in str(caught.value)
     assert "f" * 64 in str(caught.value)
@@ -61,14 +62,14 @@ def test_another_tokenizer_is_refused_and_both_are_named(path: Path, tokenizer: 
 def test_another_length_is_refused(path: Path, change: int) -> None:
     content = path.read_bytes()
     path.write_bytes(content[:change] if change < 0 else content + b"x")
-    with pytest.raises(DataError, match=rf"{1046 + change} bytes where its header promises 1046"):
+    with pytest.raises(InputError, match=rf"{1046 + change} bytes where its header promises 1046"):
         TokenStore.open(path)
 
 
 @pytest.mark.parametrize("content", [b"", b"LMTOKEN", b"x" * 2000, bytes(2000)])
 def test_another_file_is_refused(path: Path, content: bytes) -> None:
     path.write_bytes(content)
-    with pytest.raises(DataError, match=r"train\.bin is not a token store"):
+    with pytest.raises(InputError, match=r"train\.bin is not a token store"):
         TokenStore.open(path)
 
 
@@ -81,7 +82,7 @@ def test_a_damaged_header_is_refused(path: Path, change: dict[str, object]) -> N
     header = json.loads(content[len(MAGIC) : HEADER_BYTES]) | change
     start = (MAGIC + json.dumps(header).encode()).ljust(HEADER_BYTES)
     path.write_bytes(start + content[HEADER_BYTES:])
-    with pytest.raises(DataError, match="damaged header"):
+    with pytest.raises(InputError, match="damaged header"):
         TokenStore.open(path)
 
 
@@ -89,12 +90,12 @@ def test_a_header_that_is_not_json_is_refused(path: Path) -> None:
     content = bytearray(path.read_bytes())
     content[len(MAGIC) + 5] = 0xFF
     path.write_bytes(content)
-    with pytest.raises(DataError, match="damaged header"):
+    with pytest.raises(InputError, match="damaged header"):
         TokenStore.open(path)
 
 
 def test_a_missing_store_is_refused(tmp_path: Path) -> None:
-    with pytest.raises(DataError, match="cannot be read as a token store"):
+    with pytest.raises(InputError, match="cannot be read as a token store"):
         TokenStore.open(tmp_path / "none.bin")
 
 

@@ -14,7 +14,6 @@ import pytest
 
 from lm_experiments.data import (
     DataConfig,
-    DataError,
     Tokenizer,
     TokenizerConfig,
     load_documents,
@@ -24,6 +23,7 @@ from lm_experiments.data import (
 )
 from lm_experiments.data.sampling import LONGEST_PIECE, chunks, sample
 from lm_experiments.data.tokenizers import END_OF_TEXT, grouped
+from lm_experiments.errors import InputError
 
 CONFIGS = {
     "bpe": TokenizerConfig("bpe", 400),
@@ -80,7 +80,7 @@ def test_the_end_of_text_is_decoded_by_its_name(tokenizer: Tokenizer) -> None:
 
 @pytest.mark.parametrize("token", [-1, 100_000])
 def test_an_id_out_of_range_is_refused(tokenizer: Tokenizer, token: int) -> None:
-    with pytest.raises(DataError, match=f"token id {token} is not in the vocabulary"):
+    with pytest.raises(InputError, match=f"token id {token} is not in the vocabulary"):
         tokenizer.decode([token])
 
 
@@ -97,12 +97,12 @@ def test_a_saved_tokenizer_is_the_same(
 @pytest.mark.parametrize("content", ["", "[]", '{"name": "bpe", "state": {}}', '{"name": "x"}'])
 def test_a_damaged_tokenizer_is_refused(tmp_path: Path, content: str) -> None:
     (tmp_path / "tokenizer.json").write_text(content)
-    with pytest.raises(DataError, match=r"tokenizer\.json is not a saved tokenizer"):
+    with pytest.raises(InputError, match=r"tokenizer\.json is not a saved tokenizer"):
         load_tokenizer(tmp_path / "tokenizer.json")
 
 
 def test_a_missing_tokenizer_is_refused(tmp_path: Path) -> None:
-    with pytest.raises(DataError, match=r"none\.json cannot be read as a tokenizer"):
+    with pytest.raises(InputError, match=r"none\.json cannot be read as a tokenizer"):
         load_tokenizer(tmp_path / "none.json")
 
 
@@ -135,7 +135,7 @@ def test_bpe_has_the_size_asked_and_shortens_text(texts: list[str]) -> None:
 
 
 def test_more_merges_than_the_text_yields_are_refused() -> None:
-    with pytest.raises(DataError, match=r"tokenizer\.vocab_size=300 is more than") as caught:
+    with pytest.raises(InputError, match=r"tokenizer\.vocab_size=300 is more than") as caught:
         train_tokenizer(["abcabc"], TokenizerConfig("bpe", 300))
     reached = int(str(caught.value).split("type tokenizer.vocab_size=")[1].split()[0])
     assert train_tokenizer(["abcabc"], TokenizerConfig("bpe", reached)).vocab_size == reached

@@ -95,7 +95,7 @@ def test_a_signal_before_the_first_step(place: Place) -> None:
 def test_a_run_directory_is_trained_by_torchrun(place: Place) -> None:
     held(place, 7, signal.SIGKILL)
     run = place.run().relative_to(place.folder)
-    words = ["--standalone", "--nproc-per-node", "2", "-m", "lm_experiments.study.worker"]
+    words = ["--standalone", "--nproc-per-node", "2", "-m", "lm_experiments.launch.torchrun"]
     command = [sys.executable, "-m", "torch.distributed.run", *words, str(run)]
     done = subprocess.run(
         [*command, "code_paths=[watched.py]"],

@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 import torch
 
-from lm_experiments.study.isolation import train_isolated
+from lm_experiments.launch.fork import train_isolated
 from lm_experiments.training.checkpoints import load_model, newest_checkpoint
 from lm_experiments.training.config import load_config
 

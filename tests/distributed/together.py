@@ -11,8 +11,8 @@ from typing import Any
 
 import torch
 
-from lm_experiments.study.isolation import start_server
-from lm_experiments.study.ranks import open_store, rank_variables
+from lm_experiments.launch.fork import start_server
+from lm_experiments.launch.processes import open_store, rank_variables
 
 
 def together(function: Callable[..., Any], size: int, *arguments: Any) -> list[Any]:

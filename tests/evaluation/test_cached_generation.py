@@ -9,7 +9,8 @@ from typing import Any
 import pytest
 import torch
 
-from lm_experiments.evaluation import GenerationError, Sampling, generation, sample_batch, stream
+from lm_experiments.errors import InputError
+from lm_experiments.evaluation import Sampling, generation, sample_batch, stream
 from lm_experiments.model import AXES, Choice, ModelConfig, Transformer, build_model, choose
 from lm_experiments.model.cache import Cache
 from lm_experiments.model.registry import component, names
@@ -176,5 +177,5 @@ def test_a_model_in_bfloat16_keeps_its_cache_in_bfloat16() -> None:
     ],
 )
 def test_a_bad_batch_is_refused(prompts: list[list[int]], generators: int, sentence: str) -> None:
-    with pytest.raises(GenerationError, match=sentence):
+    with pytest.raises(InputError, match=sentence):
         sample_batch(model_with({}), prompts, 3, GREEDY, [seeded(0)] * generators)

@@ -9,14 +9,8 @@ import pytest
 import torch
 from torch import Tensor
 
-from lm_experiments.evaluation import (
-    GenerationError,
-    Sampling,
-    generation,
-    next_token_probabilities,
-    sample,
-    stream,
-)
+from lm_experiments.errors import InputError
+from lm_experiments.evaluation import Sampling, generation, next_token_probabilities, sample, stream
 from lm_experiments.model import Choice, ModelConfig, Transformer, build_model
 
 GREEDY = Sampling(temperature=0)
@@ -165,7 +159,7 @@ def test_a_stream_yields_before_it_has_ended(model: Transformer) -> None:
 )
 def test_options_out_of_bounds_are_refused(options: dict[str, float]) -> None:
     [name] = options
-    with pytest.raises(GenerationError, match=rf"^{name}=\S+ must be "):
+    with pytest.raises(InputError, match=rf"^{name}=\S+ must be "):
         Sampling(**options)  # type: ignore[arg-type]
 
 
@@ -176,7 +170,7 @@ def test_options_out_of_bounds_are_refused(options: dict[str, float]) -> None:
 def test_a_bad_prompt_is_refused_at_once(
     model: Transformer, prompt: list[int], n_tokens: int, word: str
 ) -> None:
-    with pytest.raises(GenerationError, match=word):
+    with pytest.raises(InputError, match=word):
         stream(model, prompt, n_tokens, GREEDY, seeded())
 
 
@@ -185,5 +179,5 @@ def test_a_model_that_diverged_is_refused(sampling: Sampling) -> None:
     broken = build_model(CONFIG, seed=0).eval()
     with torch.no_grad():
         broken.head.weight[3, 2] = math.nan
-    with pytest.raises(GenerationError, match="not finite"):
+    with pytest.raises(InputError, match="not finite"):
         sample(broken, [1], 5, sampling, seeded())

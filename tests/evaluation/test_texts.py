@@ -7,7 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from lm_experiments.data import DataConfig, DataError, load_documents, split_documents
+from lm_experiments.data import DataConfig, load_documents, split_documents
+from lm_experiments.errors import InputError
 from lm_experiments.evaluation import documents_to_evaluate
 
 
@@ -49,5 +50,5 @@ def test_of_a_dataset_without_one_the_documents_drawn_for_validation_are_read(
 
 
 def test_ready_tokens_are_no_text(tmp_path: Path) -> None:
-    with pytest.raises(DataError, match="data=tokens is no text"):
+    with pytest.raises(InputError, match="data=tokens is no text"):
         list(documents_to_evaluate(DataConfig(name="tokens", path="x"), tmp_path))

@@ -16,12 +16,13 @@ import numpy as np
 import pytest
 import torch
 
-from lm_experiments.data import DataConfig, DataError, TokenizerConfig, TokenStore, prepare
+from lm_experiments.data import DataConfig, TokenizerConfig, TokenStore, prepare
+from lm_experiments.errors import InputError
+from lm_experiments.launch.fork import train_isolated
 from lm_experiments.model import Choice, ModelConfig
-from lm_experiments.study.isolation import train_isolated
+from lm_experiments.rundir.atomic import write_json
 from lm_experiments.training.checkpoints import is_whole, newest_checkpoint
 from lm_experiments.training.config import BatchConfig, RunConfig, TrainerConfig, save_config
-from lm_experiments.training.files import write_json
 from lm_experiments.training.logger_config import LoggerConfig
 from lm_experiments.training.optimizers import AdamW
 from lm_experiments.training.schedules import Constant
@@ -373,7 +374,7 @@ def test_a_token_store_is_never_half_of_one(tmp_path: Path) -> None:
     text = tmp_path / "words.txt"
     text.write_text("a few words\n" * 2000)
     data, tokenizer = DataConfig("text", str(text)), TokenizerConfig("bytes")
-    with file_size_limit(8000), pytest.raises((OSError, DataError)):
+    with file_size_limit(8000), pytest.raises((OSError, InputError)):
         prepare(data, tokenizer, tmp_path / "cache")
     assert [path.name for path in (tmp_path / "cache").iterdir() if path.suffix != ".lock"] == []
     prepared = prepare(data, tokenizer, tmp_path / "cache")

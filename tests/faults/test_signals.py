@@ -294,7 +294,7 @@ def logs(run: Path) -> list[Path]:
 
 
 def training_steps(log: Path) -> list[int]:
-    from lm_experiments.training.wandb_logger import logged_keys
+    from lm_experiments.training.wandb.logger import logged_keys
 
     return [step for step, keys in logged_keys(log).items() if "train/loss" in keys]
 
@@ -303,7 +303,7 @@ def exit_code(log: Path) -> int | None:
     """Return the exit code a W&B log was closed with, None where it was not."""
     from wandb.proto import wandb_internal_pb2
 
-    from lm_experiments.training.wandb_logger import _records
+    from lm_experiments.training.wandb.logger import _records
 
     for data in _records(log.read_bytes()):
         record = vars(wandb_internal_pb2)["Record"]()

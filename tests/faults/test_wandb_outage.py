@@ -19,8 +19,8 @@ from command_lines import MARK
 from processes import Place, result, slow, time_limit, until
 from wandb_stub import API_KEY, serving
 
-from lm_experiments.study.isolation import start_server
-from lm_experiments.training.wandb_logger import X_AXIS, logged_keys
+from lm_experiments.launch.fork import start_server
+from lm_experiments.training.wandb.logger import X_AXIS, logged_keys
 
 # Loaded by the run's process: waits less long than people would, and breaks what a test breaks.
 FAULTY = '''
@@ -28,7 +28,7 @@ import multiprocessing, os, resource, signal, time
 from pathlib import Path
 from lm_experiments.model import register
 from lm_experiments.model.norms import NormOptions, RMSNorm
-from lm_experiments.training import wandb_logger
+from lm_experiments.training.wandb import logger as wandb_logger
 
 wandb_logger._SETTINGS["finish_timeout"] = 3.0
 

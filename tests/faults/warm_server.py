@@ -50,7 +50,7 @@ def warm() -> Warm:
 def _serve() -> None:
     import wandb  # noqa: F401
 
-    import lm_experiments.study.command
+    import lm_experiments.cli.train
     import lm_experiments.training.fit  # noqa: F401
 
     for line in sys.stdin:

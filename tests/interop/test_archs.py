@@ -10,7 +10,8 @@ import hydra
 import pytest
 import yaml
 
-from lm_experiments.interop import InteropError, from_hf, parity
+from lm_experiments.errors import InputError
+from lm_experiments.interop import from_hf, parity
 from lm_experiments.interop.fit import choices, fitting_family
 from lm_experiments.model import AXES, ModelConfig, count
 from lm_experiments.study import sweeper
@@ -100,7 +101,7 @@ def test_an_architecture_is_exported_as_its_own_class(arch: str) -> None:
 
 @pytest.mark.parametrize("arch", WITHOUT_CLASS)
 def test_an_architecture_without_a_class_says_what_is_in_the_way(arch: str) -> None:
-    with pytest.raises(InteropError, match=WITHOUT_CLASS[arch]):
+    with pytest.raises(InputError, match=WITHOUT_CLASS[arch]):
         fitting_family(composed(f"arch={arch}"))
 
 

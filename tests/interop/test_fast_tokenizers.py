@@ -14,7 +14,8 @@ from transformers import AutoConfig, AutoTokenizer
 from lm_experiments.data import TokenizerConfig
 from lm_experiments.data.pretrained import FileTokenizer
 from lm_experiments.data.tokenizers import BPETokenizer, Tokenizer, train_tokenizer
-from lm_experiments.interop import FAMILIES, InteropError, to_fast
+from lm_experiments.errors import InputError
+from lm_experiments.interop import FAMILIES, to_fast
 from lm_experiments.interop.tokenizers import from_folder
 
 TEXT = "the cat sat on the mat;\n\n  the dog  sat <unk> é ünï \ufffd log. don't 12 " * 40
@@ -104,13 +105,13 @@ def test_theirs_adds_nothing_and_finds_no_end_in_text(tmp_path: Path) -> None:
 
 def test_a_folder_without_a_tokenizer_or_without_an_end(tmp_path: Path) -> None:
     AutoConfig.for_model("llama").save_pretrained(tmp_path)
-    with pytest.raises(InteropError, match=r"needs a tokenizer\.json"):
+    with pytest.raises(InputError, match=r"needs a tokenizer\.json"):
         from_folder(tmp_path)
     to_fast(train_tokenizer([TEXT], CONFIGS["bytes"])).save_pretrained(tmp_path)
     settings = tmp_path / "tokenizer_config.json"
     values = json.loads(settings.read_text())
     settings.write_text(json.dumps({**values, "eos_token": None}))
-    with pytest.raises(InteropError, match="no eos_token"):
+    with pytest.raises(InputError, match="no eos_token"):
         from_folder(tmp_path)
 
 
@@ -118,7 +119,7 @@ def test_a_tokenizer_that_is_not_known_is_refused() -> None:
     class Morse(BPETokenizer):
         name = "morse"
 
-    with pytest.raises(InteropError, match=r"tokenizer=morse .* bpe, bytes, chars"):
+    with pytest.raises(InputError, match=r"tokenizer=morse .* bpe, bytes, chars"):
         to_fast(Morse(backends.Tokenizer(backends.models.BPE())))
 
 
@@ -149,5 +150,5 @@ def test_an_end_of_text_that_is_ordinary_text_too_is_refused() -> None:
         return {word: place for place, word in enumerate(words)}
 
     backend = backends.Tokenizer(backends.models.BPE(vocabulary(["<|endoftext|>", "a"]), []))
-    with pytest.raises(InteropError, match="as ordinary text"):
+    with pytest.raises(InputError, match="as ordinary text"):
         to_fast(BPETokenizer(backend))

@@ -7,7 +7,8 @@ from typing import Any
 
 import pytest
 
-from lm_experiments.interop import InteropError, to_hf
+from lm_experiments.errors import InputError
+from lm_experiments.interop import to_hf
 from lm_experiments.interop.fit import COMMON, FAMILIES, FREE, choices, fitting_family
 from lm_experiments.model import AXES, Choice, ModelConfig, build_model, choose, register
 from lm_experiments.model.norms import RMSNorm
@@ -115,7 +116,7 @@ def test_a_class_is_found(changes: dict[str, Any], family: str) -> None:
 )
 def test_what_no_class_expresses_is_named(changes: dict[str, Any], named: str) -> None:
     config = config_of(**changes)
-    with pytest.raises(InteropError) as error:
+    with pytest.raises(InputError) as error:
         to_hf(config, {})
     message = str(error.value)
     assert named in message
@@ -124,7 +125,7 @@ def test_what_no_class_expresses_is_named(changes: dict[str, Any], named: str) -
 
 def test_several_misfits_are_all_named() -> None:
     config = config_of(ffn=Choice("relu"), placement=Choice("post"))
-    with pytest.raises(InteropError, match=r"llama lacks placement=post \(it has pre\), ffn=relu"):
+    with pytest.raises(InputError, match=r"llama lacks placement=post \(it has pre\), ffn=relu"):
         fitting_family(config)
 
 
@@ -136,7 +137,7 @@ def test_a_component_of_the_users_own_has_no_class(registry_as_before: None) -> 
         def __init__(self, options: Any, width: int) -> None:
             super().__init__(component("norm", "rmsnorm").options(), width)
 
-    with pytest.raises(InteropError, match=r"norm=of_a_user \(it has rmsnorm\)"):
+    with pytest.raises(InputError, match=r"norm=of_a_user \(it has rmsnorm\)"):
         fitting_family(config_of(norm=Choice("of_a_user")))
 
 
@@ -149,7 +150,7 @@ def test_a_scale_of_the_scores_that_is_no_root_of_a_whole_number_is_refused() ->
         attention=attention,
     )
     assert fitting_family(config) == "gemma2"
-    with pytest.raises(InteropError, match="square root of a whole number"):
+    with pytest.raises(InputError, match="square root of a whole number"):
         to_hf(config, {})
 
 

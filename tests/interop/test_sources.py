@@ -12,7 +12,8 @@ from safetensors.torch import load_file, save_file
 from torch import nn
 from transformers import AutoConfig, AutoModelForCausalLM
 
-from lm_experiments.interop import FAMILIES, InteropError, from_hf, load_hf, parity
+from lm_experiments.errors import InputError
+from lm_experiments.interop import FAMILIES, from_hf, load_hf, parity
 
 
 def model_of(kind: str) -> Any:
@@ -70,7 +71,7 @@ def test_several_files_with_an_index(tmp_path: Path) -> None:
     assert equal(from_hf(tmp_path)[1], from_hf(theirs)[1])
     victim = sorted(tmp_path.glob("*.safetensors"))[0]
     victim.unlink()
-    with pytest.raises(InteropError, match=f"lacks {victim.name}"):
+    with pytest.raises(InputError, match=f"lacks {victim.name}"):
         from_hf(tmp_path)
 
 
@@ -97,7 +98,7 @@ def test_missing_and_extra_and_misshapen_tensors_are_listed(folder: Path) -> Non
             "lm_head.weight": torch.ones(97, 47),
         },
     )
-    with pytest.raises(InteropError) as error:
+    with pytest.raises(InputError) as error:
         from_hf(folder)
     assert str(error.value) == (
         f"{folder} does not hold the tensors of its configuration; missing: model.norm.weight, "
@@ -110,20 +111,20 @@ def test_of_many_missing_tensors_the_first_are_listed(folder: Path) -> None:
     names = [name for name in load_file(folder / "model.safetensors") if "layers" in name]
     edit(folder, **dict.fromkeys(names))
     edit(folder, **{"model.layers.9.x": torch.ones(1)})
-    with pytest.raises(InteropError, match=rf"and {len(names) - 10} more; not expected"):
+    with pytest.raises(InputError, match=rf"and {len(names) - 10} more; not expected"):
         from_hf(folder)
 
 
 def test_a_bias_that_the_configuration_does_not_have_is_not_dropped(folder: Path) -> None:
     edit(folder, **{"model.layers.0.self_attn.q_proj.bias": torch.ones(48)})
-    with pytest.raises(InteropError, match=r"not expected: model.layers.0.self_attn.q_proj.bias"):
+    with pytest.raises(InputError, match=r"not expected: model.layers.0.self_attn.q_proj.bias"):
         from_hf(folder)
 
 
 def test_an_unsupported_class_is_named_with_those_that_are_supported(tmp_path: Path) -> None:
     AutoConfig.for_model("mistral").save_pretrained(tmp_path)
     (tmp_path / "model.safetensors").touch()
-    with pytest.raises(InteropError) as error:
+    with pytest.raises(InputError) as error:
         from_hf(tmp_path)
     assert "type 'mistral'" in str(error.value)
     assert all(kind in str(error.value) for kind in FAMILIES)
@@ -162,23 +163,23 @@ def test_an_option_without_a_counterpart_is_refused(
     fields = {**next(iter(parity.VARIANTS[kind].values())), **changes}
     with torch.device("meta"):
         theirs: nn.Module = AutoModelForCausalLM.from_config(AutoConfig.for_model(kind, **fields))
-    with pytest.raises(InteropError, match=told.replace("(", r"\(")):
+    with pytest.raises(InputError, match=told.replace("(", r"\(")):
         from_hf(theirs)
 
 
 def test_a_folder_without_a_configuration_or_without_safetensors(tmp_path: Path) -> None:
-    with pytest.raises(InteropError, match=r"has no config\.json"):
+    with pytest.raises(InputError, match=r"has no config\.json"):
         from_hf(tmp_path)
     model_of("gpt2").config.save_pretrained(tmp_path)
     (tmp_path / "pytorch_model.bin").touch()
-    with pytest.raises(InteropError, match="save the model as safetensors"):
+    with pytest.raises(InputError, match="save the model as safetensors"):
         from_hf(tmp_path)
 
 
 def test_a_damaged_file_is_named(folder: Path) -> None:
     file = folder / "model.safetensors"
     file.write_bytes(file.read_bytes()[:100])
-    with pytest.raises(InteropError, match=r"model\.safetensors cannot be read as safetensors"):
+    with pytest.raises(InputError, match=r"model\.safetensors cannot be read as safetensors"):
         from_hf(folder)
 
 
@@ -189,12 +190,12 @@ def test_a_second_head_that_differs_from_a_tied_one_is_refused(tmp_path: Path) -
     edit(tmp_path, **{"lm_head.weight": embedding.clone()})
     assert equal(from_hf(tmp_path)[1], from_hf(theirs)[1])
     edit(tmp_path, **{"lm_head.weight": embedding + 1})
-    with pytest.raises(InteropError, match="tie_word_embeddings"):
+    with pytest.raises(InputError, match="tie_word_embeddings"):
         from_hf(tmp_path)
 
 
 def test_the_index_alone_is_json(tmp_path: Path) -> None:
     model_of("gpt2").config.save_pretrained(tmp_path)
     (tmp_path / "model.safetensors.index.json").write_text(json.dumps({"weight_map": {}}))
-    with pytest.raises(InteropError, match=r"missing: transformer\.wte\.weight"):
+    with pytest.raises(InputError, match=r"missing: transformer\.wte\.weight"):
         from_hf(tmp_path)

@@ -7,7 +7,7 @@ from itertools import combinations, product
 
 import pytest
 
-from lm_experiments.report.tuning import expected_best, pick_best
+from lm_experiments.report.statistics.tuning import expected_best, pick_best
 
 TRIALS = [1.4930, 1.3974, 1.3567, 1.3171, 1.3004]
 

@@ -9,7 +9,8 @@ from pathlib import Path
 import pytest
 from synthetic_runs import SweepFactory, failed, history, result_of
 
-from lm_experiments.report import ReportError, collect, read_metrics
+from lm_experiments.errors import InputError
+from lm_experiments.report import collect, read_metrics
 
 
 def test_every_planned_run_is_there_with_its_status(sweep: SweepFactory) -> None:
@@ -91,20 +92,20 @@ def test_verdict(
 
 
 def test_a_missing_folder_suggests_its_neighbour(sweep: SweepFactory) -> None:
-    with pytest.raises(ReportError, match=r"no folder .*gird.*did you mean .*grid"):
+    with pytest.raises(InputError, match=r"no folder .*gird.*did you mean .*grid"):
         collect(sweep.root.parent / "gird")
 
 
 def test_a_folder_without_runs_says_what_a_run_is(tmp_path: Path) -> None:
-    with pytest.raises(ReportError, match=r"holds no runs.*config\.yaml.*runs/NAME"):
+    with pytest.raises(InputError, match=r"holds no runs.*config\.yaml.*runs/NAME"):
         collect(tmp_path)
 
 
 def test_a_run_or_the_folder_of_all_sweeps_is_pointed_to_the_sweep(sweep: SweepFactory) -> None:
     run = sweep.run("a", result=result_of("a", 0, 3.0))
-    with pytest.raises(ReportError, match=r"single run; give .*grid"):
+    with pytest.raises(InputError, match=r"single run; give .*grid"):
         collect(run)
-    with pytest.raises(ReportError, match=r"holds sweeps.*grid"):
+    with pytest.raises(InputError, match=r"holds sweeps.*grid"):
         collect(sweep.root.parent)
 
 
@@ -120,7 +121,7 @@ def test_a_run_or_the_folder_of_all_sweeps_is_pointed_to_the_sweep(sweep: SweepF
 def test_a_damaged_result_is_named(sweep: SweepFactory, text: str, reason: str) -> None:
     directory = sweep.run("a")
     (directory / "result.json").write_text(text)
-    with pytest.raises(ReportError, match=reason) as caught:
+    with pytest.raises(InputError, match=reason) as caught:
         collect(sweep.plan())
     assert str(directory / "result.json") in str(caught.value)
 
@@ -128,7 +129,7 @@ def test_a_damaged_result_is_named(sweep: SweepFactory, text: str, reason: str) 
 @pytest.mark.parametrize("plan", ["{", '{"name": "x"}', '{"runs": [{"arm": "a"}]}'])
 def test_a_damaged_plan_is_named(sweep: SweepFactory, plan: str) -> None:
     (sweep.root / "sweep.json").write_text(plan)
-    with pytest.raises(ReportError, match=r"sweep\.json"):
+    with pytest.raises(InputError, match=r"sweep\.json"):
         collect(sweep.root)
 
 
@@ -153,5 +154,5 @@ def test_no_metrics_are_no_rows(tmp_path: Path) -> None:
 def test_a_config_without_an_arm_is_named(sweep: SweepFactory) -> None:
     directory = sweep.run("a")
     (directory / "config.yaml").write_text(json.dumps({"seed": 0}))
-    with pytest.raises(ReportError, match="names its arm and seed"):
+    with pytest.raises(InputError, match="names its arm and seed"):
         collect(sweep.root)

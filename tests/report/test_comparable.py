@@ -8,9 +8,10 @@ import pytest
 from synthetic_runs import SweepFactory, failed, result_of
 from synthetic_studies import StudyFactory
 
-from lm_experiments.report import ReportError, build_table, collect
-from lm_experiments.report.caveats import warnings
-from lm_experiments.report.columns import columns
+from lm_experiments.errors import InputError
+from lm_experiments.report import build_table, collect
+from lm_experiments.report.table.caveats import warnings
+from lm_experiments.report.table.columns import columns
 
 CHANGES: list[tuple[str, dict[str, Any]]] = [
     ("data_hash", {"data_hash": "e" * 64}),
@@ -29,7 +30,7 @@ def test_runs_that_differ_are_refused_with_their_names(
 ) -> None:
     study.changes["silu", 1] = change
     root = study.whole()
-    with pytest.raises(ReportError) as caught:
+    with pytest.raises(InputError) as caught:
         build_table(collect(root))
     told = str(caught.value)
     assert f"differ in {name} (" in told
@@ -41,7 +42,7 @@ def test_runs_that_differ_are_refused_with_their_names(
 
 def test_all_differences_are_told_at_once(study: StudyFactory) -> None:
     study.changes["silu", 1] = {"commit": "b" * 40, "data_hash": "e" * 64}
-    with pytest.raises(ReportError, match=r"data_hash \(.*; and in code \("):
+    with pytest.raises(InputError, match=r"data_hash \(.*; and in code \("):
         build_table(collect(study.whole()))
 
 
@@ -52,7 +53,7 @@ def test_a_failed_run_of_other_code_is_refused_and_of_a_shorter_budget_is_not(
     sweep.run("b", result=failed("b", 0, "E", "x") | {"tokens": 3})
     build_table(collect(sweep.plan()))
     sweep.run("c", result=failed("c", 0, "E", "x") | {"commit": "b" * 40})
-    with pytest.raises(ReportError, match="code"):
+    with pytest.raises(InputError, match="code"):
         build_table(collect(sweep.plan()))
 
 
@@ -90,14 +91,14 @@ def test_an_override_excuses_only_what_it_changes(
 ) -> None:
     study.arms["other"] = [override]
     study.changes = {("other", seed): change for seed in study.seeds}
-    with pytest.raises(ReportError, match="differ in"):
+    with pytest.raises(InputError, match="differ in"):
         build_table(collect(study.whole()))
 
 
 def test_runs_of_one_arm_must_agree_whatever_it_overrides(study: StudyFactory) -> None:
     study.arms["other"] = ["trainer.max_steps=500"]
     study.changes["other", 0] = {"tokens": 5}
-    with pytest.raises(ReportError, match="tokens"):
+    with pytest.raises(InputError, match="tokens"):
         build_table(collect(study.whole()))
 
 
@@ -129,7 +130,7 @@ def test_tokenizers_without_a_hash_are_told_apart_by_override_and_data(
 
 
 def test_code_that_is_dirty_everywhere_is_a_note(sweep: SweepFactory) -> None:
-    from lm_experiments.report.notes import DIRTY, notes
+    from lm_experiments.report.table.notes import DIRTY, notes
 
     sweep.done("a", {0: 3.0, 1: 3.1}, dirty=True)
     sweep.done("b", {0: 3.0, 1: 3.1}, dirty=True)

@@ -8,7 +8,7 @@ from itertools import product
 import numpy as np
 import pytest
 
-from lm_experiments.report.statistics import Contrast, adjust, contrast, holm, sign_flip_p
+from lm_experiments.report.statistics.contrasts import Contrast, adjust, contrast, holm, sign_flip_p
 
 
 def arms(differences: list[float], base: float = 3.0) -> tuple[dict[int, float], dict[int, float]]:

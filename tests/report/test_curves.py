@@ -11,7 +11,7 @@ import pytest
 from synthetic_runs import SweepFactory, grid, history, result_of
 
 from lm_experiments.report import build_table, collect, write_report
-from lm_experiments.report.curves import (
+from lm_experiments.report.pictures.curves import (
     arm_curve,
     draw_curves,
     focus,
@@ -19,7 +19,7 @@ from lm_experiments.report.curves import (
     spread,
     token_scales,
 )
-from lm_experiments.report.styles import level_key, line_styles
+from lm_experiments.report.pictures.styles import level_key, line_styles
 
 PNG = b"\x89PNG"
 

@@ -12,8 +12,8 @@ from synthetic_runs import SweepFactory, failed
 from synthetic_studies import StudyFactory
 
 from lm_experiments.report import build_table, collect, write_report
-from lm_experiments.report.json_table import json_text
-from lm_experiments.report.latex import escape, latex
+from lm_experiments.report.table.json_table import json_text
+from lm_experiments.report.table.latex import escape, latex
 
 DOCUMENT = (
     r"\documentclass{article}\usepackage{booktabs}\begin{document}\input{table}\end{document}"

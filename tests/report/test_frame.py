@@ -8,7 +8,8 @@ import pytest
 from synthetic_runs import SweepFactory, failed, grid, history, result_of
 from synthetic_studies import StudyFactory
 
-from lm_experiments.report import ReportError, load
+from lm_experiments.errors import InputError
+from lm_experiments.report import load
 
 
 def test_one_row_per_run_with_identity_settings_and_results(study: StudyFactory) -> None:
@@ -80,5 +81,5 @@ def test_no_curves_are_an_empty_frame_with_the_same_columns(sweep: SweepFactory)
 
 
 def test_a_missing_folder_is_an_error(sweep: SweepFactory) -> None:
-    with pytest.raises(ReportError, match="no folder"):
+    with pytest.raises(InputError, match="no folder"):
         load(sweep.root / "absent")

@@ -9,10 +9,10 @@ from synthetic_runs import SweepFactory
 from synthetic_studies import StudyFactory
 
 from lm_experiments.report import build_table, collect, write_report
-from lm_experiments.report.drawing import nearest
-from lm_experiments.report.forest import draw_forest, limits, ordered
-from lm_experiments.report.sensitivity import draw_sensitivity, focus, responses
-from lm_experiments.report.statistics import contrast
+from lm_experiments.report.pictures.drawing import nearest
+from lm_experiments.report.pictures.forest import draw_forest, limits, ordered
+from lm_experiments.report.pictures.sensitivity import draw_sensitivity, focus, responses
+from lm_experiments.report.statistics.contrasts import contrast
 
 PNG = b"\x89PNG"
 

@@ -6,7 +6,7 @@ import math
 
 import pytest
 
-from lm_experiments.report.power import (
+from lm_experiments.report.statistics.power import (
     resolvable_from_baseline,
     seeds_needed,
     smallest_resolvable,

@@ -8,9 +8,9 @@ from collections.abc import Iterator, Sequence
 import numpy as np
 import pytest
 
-from lm_experiments.report.power import smallest_resolvable
-from lm_experiments.report.statistics import Contrast, adjust, contrast
-from lm_experiments.report.verdicts import verdict
+from lm_experiments.report.statistics.contrasts import Contrast, adjust, contrast
+from lm_experiments.report.statistics.power import smallest_resolvable
+from lm_experiments.report.statistics.verdicts import verdict
 
 pytestmark = pytest.mark.slow
 

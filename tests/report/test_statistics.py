@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from lm_experiments.report.statistics import paired_difference, summarize, t_quantile
+from lm_experiments.report.statistics.contrasts import paired_difference, summarize, t_quantile
 
 
 def test_three_losses_give_the_known_mean_sd_and_interval() -> None:

@@ -11,12 +11,13 @@ from rich.console import Console
 from synthetic_runs import SweepFactory
 from synthetic_studies import ARMS, GRID, StudyFactory
 
-from lm_experiments.report import ReportError, Table, build_table, collect, write_report
-from lm_experiments.report.columns import columns, p_text
-from lm_experiments.report.notes import NO_VERDICTS, POST_HOC, headline, notes
-from lm_experiments.report.power import resolvable_from_baseline
-from lm_experiments.report.rows import Row
-from lm_experiments.report.table import show_table
+from lm_experiments.errors import InputError
+from lm_experiments.report import Table, build_table, collect, write_report
+from lm_experiments.report.statistics.power import resolvable_from_baseline
+from lm_experiments.report.table.columns import columns, p_text
+from lm_experiments.report.table.notes import NO_VERDICTS, POST_HOC, headline, notes
+from lm_experiments.report.table.rows import Row
+from lm_experiments.report.table.texts import show_table
 
 
 def table_of(root: Path, baseline: str | None = None) -> Table:
@@ -277,20 +278,20 @@ def test_a_damaged_study_block_is_named(
     plan = json.loads((root / "sweep.json").read_text())
     plan["study"] |= change
     (root / "sweep.json").write_text(json.dumps(plan))
-    with pytest.raises(ReportError, match=told):
+    with pytest.raises(InputError, match=told):
         collect(root)
 
 
 def test_an_unknown_role_or_primary_is_named(study: StudyFactory) -> None:
     study.add("baseline", 0, "rehearsal")
-    with pytest.raises(ReportError, match="'rehearsal'"):
+    with pytest.raises(InputError, match="'rehearsal'"):
         collect(study.plan())
     study.entries.clear()
     root = study.whole()
     plan = json.loads((root / "sweep.json").read_text())
     plan["study"]["primary"] = "accuracy"
     (root / "sweep.json").write_text(json.dumps(plan))
-    with pytest.raises(ReportError, match="'accuracy'"):
+    with pytest.raises(InputError, match="'accuracy'"):
         table_of(root)
 
 

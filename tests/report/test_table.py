@@ -10,11 +10,12 @@ import pytest
 from rich.console import Console
 from synthetic_runs import SweepFactory, failed, grid, history, result_of
 
-from lm_experiments.report import ReportError, Table, build_table, collect, write_report
-from lm_experiments.report.caveats import warnings
-from lm_experiments.report.columns import columns, si
-from lm_experiments.report.notes import ONE_SEED, headline, notes
-from lm_experiments.report.table import csv_text, markdown, show_table
+from lm_experiments.errors import InputError
+from lm_experiments.report import Table, build_table, collect, write_report
+from lm_experiments.report.table.caveats import warnings
+from lm_experiments.report.table.columns import columns, si
+from lm_experiments.report.table.notes import ONE_SEED, headline, notes
+from lm_experiments.report.table.texts import csv_text, markdown, show_table
 
 
 def table_of(root: Path, baseline: str | None = None, allow_mixed: bool = False) -> Table:
@@ -175,7 +176,7 @@ def test_axes_become_columns_only_when_every_arm_sets_exactly_them(sweep: SweepF
 def test_unknown_baseline_lists_the_arms_and_the_nearest(sweep: SweepFactory) -> None:
     sweep.done("pre relu rope", {0: 3.10})
     sweep.done("post relu rope", {0: 3.10})
-    with pytest.raises(ReportError) as caught:
+    with pytest.raises(InputError) as caught:
         table_of(sweep.plan(), "post rope")
     assert "'pre relu rope', 'post relu rope'" in str(caught.value)
     assert "did you mean --baseline 'post relu rope'" in str(caught.value)

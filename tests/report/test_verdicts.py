@@ -6,8 +6,8 @@ import math
 
 import pytest
 
-from lm_experiments.report.statistics import Contrast, adjust, contrast
-from lm_experiments.report.verdicts import control_verdict, ranking_key, verdict
+from lm_experiments.report.statistics.contrasts import Contrast, adjust, contrast
+from lm_experiments.report.statistics.verdicts import control_verdict, ranking_key, verdict
 
 CLEAR = [0.100, 0.101, 0.102]
 NOISY = [0.1, -0.2, 0.15]

@@ -15,10 +15,11 @@ from command_lines import load_script, python
 from hydra.core.override_parser.overrides_parser import OverridesParser
 from rich.console import Console
 
+from lm_experiments.cli import components as catalogue
+from lm_experiments.errors import InputError
 from lm_experiments.model import AXES
 from lm_experiments.model import registry as components
-from lm_experiments.study import catalogue, choices
-from lm_experiments.training.typed import ConfigError
+from lm_experiments.study import choices
 
 ROOT = Path(__file__).resolve().parents[2]
 Main = Callable[[Sequence[str]], int]
@@ -132,7 +133,7 @@ def test_several_files_can_be_named(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("value", ["", "null", "[1]", "a.py,b.py", "[a.py", "absent.py"])
 def test_code_paths_that_name_no_files_are_refused(value: str) -> None:
-    with pytest.raises(ConfigError, match="code_paths"):
+    with pytest.raises(InputError, match="code_paths"):
         choices.take_code_paths([f"code_paths={value}"])
 
 

@@ -9,8 +9,8 @@ from pathlib import Path
 
 import pytest
 
+from lm_experiments.cli.prepare_data import main
 from lm_experiments.data import filling
-from lm_experiments.study.prepare_data import main
 
 
 @dataclass(frozen=True)

@@ -16,8 +16,8 @@ from command_lines import ROOT, load_script
 from filelock import FileLock
 from rich.console import Console
 
-from lm_experiments.study import status_view
-from lm_experiments.study.status import RunStatus, sweep_status
+from lm_experiments.cli import status as status_view
+from lm_experiments.report.progress import RunStatus, sweep_status
 
 Main = Callable[[Sequence[str]], int]
 

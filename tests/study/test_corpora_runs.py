@@ -12,9 +12,9 @@ import numpy as np
 import pytest
 from hydra import compose, initialize_config_dir
 
+from lm_experiments.cli.errors import CONF
 from lm_experiments.data import DataConfig, load_documents
 from lm_experiments.study.choices import offer_components
-from lm_experiments.study.explain import CONF
 from lm_experiments.study.identity import config_hash
 from lm_experiments.study.plan import checked, plain
 from lm_experiments.study.sweeper import register

@@ -13,10 +13,10 @@ from typing import Any
 
 import pytest
 
+from lm_experiments.errors import InputError
 from lm_experiments.study import plan, reproduce
 from lm_experiments.study.reproduce import Cell, Retrained, draw_cells, result_lines
 from lm_experiments.training import devices
-from lm_experiments.training.typed import ConfigError
 
 ROOT = Path(__file__).resolve().parents[2]
 Main = Callable[[Sequence[str]], int]
@@ -102,25 +102,25 @@ def test_runs_without_a_loss_are_not_drawn(tmp_path: Path) -> None:
     [only] = draw_cells(write_table(tmp_path, rows, "base"), 5, 0)
     assert (only.label, only.losses) == ("base s1", (3.5,))
     del rows["base"]
-    with pytest.raises(ConfigError, match="no run that ended with a loss"):
+    with pytest.raises(InputError, match="no run that ended with a loss"):
         draw_cells(write_table(tmp_path, rows, "base"), 5, 0)
 
 
 def test_tables_that_cannot_be_used_are_refused_in_one_sentence(tmp_path: Path) -> None:
     path = table(tmp_path, ["base"], seeds=1)
-    with pytest.raises(ConfigError, match="--cells 0 must be 1 or more"):
+    with pytest.raises(InputError, match="--cells 0 must be 1 or more"):
         draw_cells(path, 0, 0)
-    with pytest.raises(ConfigError, match="There is no table"):
+    with pytest.raises(InputError, match="There is no table"):
         draw_cells(tmp_path / "tabel.json", 1, 0)
     row(tmp_path, "base", 0, 2.5)
-    with pytest.raises(ConfigError, match=r"a loss of 3\.0 for .* says 2\.5; make it again"):
+    with pytest.raises(InputError, match=r"a loss of 3\.0 for .* says 2\.5; make it again"):
         draw_cells(path, 1, 0)
     shutil.rmtree(tmp_path / "base-s0")
-    with pytest.raises(ConfigError, match="has no result any more"):
+    with pytest.raises(InputError, match="has no result any more"):
         draw_cells(path, 1, 0)
     for text in ("{", "[]", '{"format": 2}', '{"format": 1, "arms": [{}]}'):
         path.write_text(text)
-        with pytest.raises(ConfigError, match="is not a table of this program"):
+        with pytest.raises(InputError, match="is not a table of this program"):
             draw_cells(path, 1, 0)
 
 
@@ -185,7 +185,7 @@ def test_the_new_folder_lies_beside_the_old_one(
     assert reproduce.default_folder(Path("table.json")) == new
     reproduce.check_fresh(tmp_path)
     (tmp_path / "file").touch()
-    with pytest.raises(ConfigError, match="is there already; remove it, or name another"):
+    with pytest.raises(InputError, match="is there already; remove it, or name another"):
         reproduce.check_fresh(tmp_path)
 
 

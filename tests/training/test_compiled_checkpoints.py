@@ -13,8 +13,8 @@ import pytest
 import torch
 
 from lm_experiments.data import TokenizerConfig
+from lm_experiments.launch.fork import train_isolated
 from lm_experiments.model import Choice, ModelConfig
-from lm_experiments.study.isolation import train_isolated
 from lm_experiments.training.checkpoints import load_model, newest_checkpoint
 from lm_experiments.training.config import BatchConfig, RunConfig, TrainerConfig, save_config
 from lm_experiments.training.logger_config import LoggerConfig

@@ -11,6 +11,7 @@ import torch
 import torch._dynamo.config as dynamo
 
 from lm_experiments.data import TokenizerConfig
+from lm_experiments.errors import InputError
 from lm_experiments.model import ModelConfig
 from lm_experiments.study.checks import warnings
 from lm_experiments.training import config as configuration
@@ -20,7 +21,6 @@ from lm_experiments.training.devices import find_device, prepare_process
 from lm_experiments.training.logger_config import LoggerConfig
 from lm_experiments.training.optimizers import AdamW
 from lm_experiments.training.schedules import Constant
-from lm_experiments.training.typed import ConfigError
 
 
 def run_config(batch_size: int = 16, **trainer: Any) -> RunConfig:
@@ -51,7 +51,7 @@ def test_more_devices_than_there_are(
     monkeypatch.setattr(devices, "_present", lambda: {kind: True, "cpu": True})
     monkeypatch.setattr(torch.cuda, "device_count", lambda: 2)
     config = run_config(batch_size=12, devices=asked, precision="32-true")
-    with pytest.raises(ConfigError, match=f"devices={asked} .*; type trainer.devices={allowed} "):
+    with pytest.raises(InputError, match=f"devices={asked} .*; type trainer.devices={allowed} "):
         find_device(config)
     fits = dataclasses.replace(config.trainer, devices=allowed)
     assert find_device(dataclasses.replace(config, trainer=fits)).type == kind
@@ -60,7 +60,7 @@ def test_more_devices_than_there_are(
 def test_an_optimizer_that_needs_whole_matrices(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(configuration, "SHARDED_OPTIMIZERS", ["sgd"])
     run_config(devices=2)
-    with pytest.raises(ConfigError, match=r"optimizer=adamw needs whole; .*strategy=ddp.*=sgd"):
+    with pytest.raises(InputError, match=r"optimizer=adamw needs whole; .*strategy=ddp.*=sgd"):
         run_config(devices=2, strategy="fsdp")
 
 

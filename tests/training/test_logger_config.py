@@ -9,13 +9,14 @@ from typing import Any
 
 import pytest
 
-from lm_experiments.training.logger_config import LoggerConfig, LoggerConfigError
-from lm_experiments.training.wandb_logger import public_config
+from lm_experiments.errors import InputError
+from lm_experiments.training.logger_config import LoggerConfig
+from lm_experiments.training.wandb.logger import public_config
 
 
 def test_offline_summary_imports_nothing_heavy() -> None:
     assert_runs(
-        "import sys, lm_experiments.training.offline;"
+        "import sys, lm_experiments.training.wandb.offline;"
         "assert not {'wandb', 'lightning', 'torch'} & set(sys.modules)"
     )
 
@@ -50,5 +51,5 @@ def test_config_is_plain_and_without_secrets() -> None:
     ],
 )
 def test_bad_options_say_what_is_allowed(options: dict[str, Any], says: str) -> None:
-    with pytest.raises(LoggerConfigError, match=says):
+    with pytest.raises(InputError, match=says):
         LoggerConfig(**options)

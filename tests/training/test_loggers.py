@@ -19,7 +19,6 @@ import torch
 import wandb
 from lightning.pytorch.utilities import rank_zero_only
 
-from lm_experiments.training import wandb_logger
 from lm_experiments.training.logger_config import LoggerConfig
 from lm_experiments.training.loggers import (
     JsonlLogger,
@@ -27,12 +26,13 @@ from lm_experiments.training.loggers import (
     build_loggers,
     read_rows,
 )
-from lm_experiments.training.offline import offline_summary
-from lm_experiments.training.wandb_logger import (
+from lm_experiments.training.wandb import logger as wandb_logger
+from lm_experiments.training.wandb.logger import (
     X_AXIS,
     InertExperiment,
     logged_keys,
 )
+from lm_experiments.training.wandb.offline import offline_summary
 
 CONFIG = {"seed": 3, "model": {"d_ff": None, "sizes": [1, 2.5, True]}, "tokenizer": {"name": "bpe"}}
 

@@ -4,10 +4,10 @@
 and keys (`scaling.py` for contexts longer than trained), `relative.py` what biases the scores.
 """
 
-from .absolute import Learned, NoPosition, Sinusoidal
-from .base import FixedTable, Position, PositionSizes
-from .relative import ALiBi, T5Bias, T5Options
-from .rope import RoPE, RoPEOptions
+from lm_experiments.model.positions.absolute import Learned, NoPosition, Sinusoidal
+from lm_experiments.model.positions.base import FixedTable, Position, PositionSizes
+from lm_experiments.model.positions.relative import ALiBi, T5Bias, T5Options
+from lm_experiments.model.positions.rope import RoPE, RoPEOptions
 
 __all__ = [
     "ALiBi",

@@ -5,9 +5,9 @@ from __future__ import annotations
 import torch
 from torch import Tensor, nn
 
-from ..registry import NoOptions, register
-from .base import Position, PositionSizes, PositionTable
-from .scaling import angles, geometric
+from lm_experiments.model.positions.base import Position, PositionSizes, PositionTable
+from lm_experiments.model.positions.scaling import angles, geometric
+from lm_experiments.model.registry import NoOptions, register
 
 
 @register("position", "none")

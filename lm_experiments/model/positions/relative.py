@@ -9,8 +9,8 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from ..registry import NoOptions, register
-from .base import FixedTable, PositionSizes
+from lm_experiments.model.positions.base import FixedTable, PositionSizes
+from lm_experiments.model.registry import NoOptions, register
 
 
 @register("position", "alibi")

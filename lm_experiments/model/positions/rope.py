@@ -8,9 +8,9 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from ..registry import register
-from .base import PositionSizes, PositionTable
-from .scaling import angles, scaled_frequencies, yarn_magnitude
+from lm_experiments.model.positions.base import PositionSizes, PositionTable
+from lm_experiments.model.positions.scaling import angles, scaled_frequencies, yarn_magnitude
+from lm_experiments.model.registry import register
 
 
 @dataclass(frozen=True)

@@ -1,0 +1,1 @@
+"""What a command of ``scripts/`` does once its words are read, and how it answers bad input."""

@@ -1,0 +1,78 @@
+"""Where ``scripts/train.py`` enters: Hydra with our choices, and errors as one sentence."""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Callable, Sequence
+
+import hydra
+from hydra.errors import HydraException
+from omegaconf import DictConfig
+from omegaconf.errors import OmegaConfBaseException
+
+from lm_experiments.cli.errors import CONF, refuse
+from lm_experiments.errors import InputError
+from lm_experiments.study import sweeper
+from lm_experiments.study.choices import load_installed, offer_components, take_code_paths
+from lm_experiments.study.job import run_job
+from lm_experiments.training.signals import StopSignals
+
+HYDRA_FLAGS = (
+    "help",
+    "hydra-help",
+    "version",
+    "cfg",
+    "resolve",
+    "package",
+    "run",
+    "multirun",
+    "info",
+    "config-path",
+    "config-name",
+    "config-dir",
+    "shell-completion",
+    "experimental-rerun",
+)
+
+
+def main(job: Callable[[DictConfig], None] = run_job) -> None:
+    """Run the command line: one run, or with ``-m`` a sweep; exits non-zero where one failed.
+
+    Args:
+        job: what is done with a composed configuration.
+    """
+    # Hydra prints errors itself unless this is set, and keeps them from us.
+    debugging = "HYDRA_FULL_ERROR" in os.environ
+    os.environ["HYDRA_FULL_ERROR"] = "1"
+    sys.argv[1:] = _flags_first(sys.argv[1:])
+    try:
+        _check_flags(sys.argv[1:])
+        load_installed()
+        # A component must be known before Hydra looks at the choices.
+        take_code_paths(sys.argv[1:])
+        offer_components()
+        sweeper.register()
+        with StopSignals():
+            hydra.main(version_base="1.3", config_path=str(CONF), config_name="train")(job)()
+    except (ValueError, OSError, HydraException, OmegaConfBaseException) as error:
+        if debugging:
+            raise
+        refuse(error, sys.argv[1:])
+
+
+def _check_flags(arguments: Sequence[str]) -> None:
+    """Refuse a value typed as a flag before Hydra answers it with its usage."""
+    for text in arguments:
+        name = text.lstrip("-").split("=")[0]
+        if text.startswith("--") and name not in HYDRA_FLAGS:
+            raise InputError(
+                f"{text} is not an option; values are typed without dashes and with =, for "
+                f"example {name}=1. See python scripts/train.py --help."
+            )
+
+
+def _flags_first(arguments: Sequence[str]) -> list[str]:
+    """Move -m to the front: Hydra reads it nowhere else, and people type it anywhere."""
+    flags = [text for text in arguments if text in ("-m", "--multirun")]
+    return flags[:1] + [text for text in arguments if text not in flags]

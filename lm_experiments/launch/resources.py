@@ -1,0 +1,259 @@
+"""What a parallel launcher gives each run, and so how many are trained at once."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from lm_experiments.errors import InputError
+from lm_experiments.launch.memory import gibibytes
+
+AUTO = "auto"
+
+
+@dataclass(frozen=True)
+class Resources:
+    """What was typed: ``resources.gpus`` and ``resources.cpus`` of a run, None for auto."""
+
+    gpus: float | None = None
+    cpus: float | None = None
+
+    @property
+    def given(self) -> dict[str, float]:
+        """What is not left to auto, by its key."""
+        values = {"resources.gpus": self.gpus, "resources.cpus": self.cpus}
+        return {key: value for key, value in values.items() if value is not None}
+
+
+@dataclass(frozen=True)
+class Node:
+    """A machine that trains runs.
+
+    Attributes:
+        cpus: cores for runs.
+        gpus: GPUs for runs.
+        memory: bytes of main memory left; None where that is not known.
+        gpu_memory: bytes left on the fullest of its GPUs; None where that is not known.
+    """
+
+    cpus: float
+    gpus: float = 0
+    memory: int | None = None
+    gpu_memory: int | None = None
+
+    def slots(self, cpus: float, gpus: float) -> int:
+        """Return how many runs that need so much are trained here at once."""
+        limits = [math.floor(self.cpus / cpus + 1e-6)]
+        if gpus >= 1:
+            limits.append(math.floor(self.gpus / gpus))
+        elif gpus:
+            limits.append(math.floor(self.gpus) * round(1 / gpus))
+        return min(limits)
+
+
+@dataclass(frozen=True)
+class Share:
+    """What each run gets.
+
+    Attributes:
+        slots: runs trained at once.
+        threads: CPU threads of a run.
+        text: a sentence on all this, for the plan.
+    """
+
+    cpus: float
+    gpus: float
+    slots: int
+    threads: int
+    text: str
+
+
+@dataclass(frozen=True)
+class Demand:
+    """What the largest of the runs asks for.
+
+    Attributes:
+        devices: its ``trainer.devices``.
+        on_cpu: whether the runs were told to use the CPU.
+        memory: its bytes, by the estimate.
+    """
+
+    devices: int
+    on_cpu: bool
+    memory: int
+
+
+def read_resources(values: Mapping[str, Any]) -> Resources:
+    """Check what was typed for ``resources``.
+
+    Raises:
+        InputError: for what is no number, or not a part of a GPU that divides it.
+    """
+    gpus, cpus = (_number(f"resources.{key}", values[key]) for key in ("gpus", "cpus"))
+    if cpus is not None and cpus <= 0:
+        raise InputError(f"resources.cpus={cpus:g} must be more than 0; type resources.cpus=1.")
+    if gpus is not None:
+        _check_gpus(gpus)
+    return Resources(gpus, cpus)
+
+
+def devices_of(resources: Resources, devices: int) -> int:
+    """Return the devices of a run that gets so many GPUs.
+
+    Raises:
+        InputError: where it asks for another number of devices itself.
+    """
+    gpus = resources.gpus
+    if gpus is None or (gpus <= 1 and devices == 1):
+        return devices
+    if devices not in (1, gpus):
+        raise InputError(
+            f"resources.gpus={gpus:g} does not go with trainer.devices={devices}; leave one out."
+        )
+    return int(gpus)
+
+
+def check_enough(key: str, gpus: float, nodes: Sequence[Node], where: str) -> None:
+    """Raise InputError where no machine has the GPUs that ``key`` asks for."""
+    most = max(node.gpus for node in nodes)
+    if gpus > most:
+        instead = f"type {key}={most:g} or less"
+        if not most:
+            leave_out = key.startswith("resources")
+            instead = f"leave {key} out" if leave_out else "type trainer.accelerator=cpu"
+        raise InputError(f"{key}={gpus:g}, but {where} has {most:g} GPUs; {instead}.")
+
+
+def choose(asked: Resources, nodes: Sequence[Node], where: str, demand: Demand) -> Share:
+    """Return what each run gets: what was typed, and for the rest what the machines have.
+
+    Args:
+        asked: what was typed.
+        nodes: the machines that train.
+        where: what they are called in sentences.
+        demand: what the largest run needs.
+
+    Raises:
+        InputError: where there is not as much, or where memory does not suffice.
+    """
+    gpus = _gpus(asked, nodes, where, demand)
+    if gpus:
+        nodes = [node for node in nodes if node.gpus]
+    most = max(node.cpus for node in nodes)
+    cpus = asked.cpus if asked.cpus is not None else _cpus(nodes, gpus, demand)
+    if cpus > most:
+        raise InputError(
+            f"resources.cpus={cpus:g}, but {where} has {most:g} CPUs; "
+            f"type resources.cpus={most:g} or less."
+        )
+    slots = sum(node.slots(cpus, gpus) for node in nodes)
+    _check_memory(nodes, cpus, gpus, where, demand)
+    text = _sentence(nodes, where, cpus, gpus, slots, demand)
+    return Share(cpus, gpus, slots, max(1, int(cpus)), text)
+
+
+def _number(key: str, value: Any) -> float | None:
+    if value == AUTO:
+        return None
+    if isinstance(value, bool) or not isinstance(value, (int, float)) or not math.isfinite(value):
+        raise InputError(f"{key}={value} is not a number; type {key}=1, or {key}=auto.")
+    return float(value)
+
+
+def _check_gpus(gpus: float) -> None:
+    if gpus < 0:
+        raise InputError(f"resources.gpus={gpus:g} must be 0 or more.")
+    if gpus > 1 and gpus != int(gpus):
+        raise InputError(
+            f"resources.gpus={gpus:g} is not a whole number of GPUs; "
+            f"type resources.gpus={math.floor(gpus)} or resources.gpus={math.ceil(gpus)}."
+        )
+    if 0 < gpus < 1 and abs(1 / gpus - round(1 / gpus)) > 0.01:
+        fewer, more = 1 / math.ceil(1 / gpus), 1 / math.floor(1 / gpus)
+        raise InputError(
+            f"resources.gpus={gpus:g} does not divide a GPU; "
+            f"type resources.gpus={fewer:.4g} or resources.gpus={more:.4g}."
+        )
+
+
+def _gpus(asked: Resources, nodes: Sequence[Node], where: str, demand: Demand) -> float:
+    most = max(node.gpus for node in nodes)
+    if demand.on_cpu:
+        if asked.gpus:
+            raise InputError(
+                f"resources.gpus={asked.gpus:g} does not go with trainer.accelerator=cpu; "
+                "leave one out."
+            )
+        return 0
+    if asked.gpus == 0 and most:
+        raise InputError(
+            "resources.gpus=0 hides the GPUs from the runs; type trainer.accelerator=cpu instead."
+        )
+    gpus = asked.gpus if asked.gpus is not None else min(most, 1) * demand.devices
+    key = "resources.gpus" if asked.gpus is not None else "trainer.devices"
+    check_enough(key, gpus, nodes, where)
+    return gpus
+
+
+def _cpus(nodes: Sequence[Node], gpus: float, demand: Demand) -> float:
+    """Return each run's part of the cores: one core where there are no GPUs to divide them."""
+    if gpus:
+        shares = [node.cpus / max(1, node.slots(1e-4, gpus)) for node in nodes]
+        return _whole(min(shares))
+    shares = []
+    for node in nodes:
+        at_once = int(node.cpus) // demand.devices
+        if node.memory is not None:
+            at_once = min(at_once, node.memory // demand.memory)
+        shares.append(node.cpus / max(1, at_once))
+    return _whole(max(shares))
+
+
+def _whole(cpus: float) -> float:
+    return math.floor(cpus) if cpus >= 1 else math.floor(cpus * 100) / 100
+
+
+def _check_memory(
+    nodes: Sequence[Node], cpus: float, gpus: float, where: str, demand: Demand
+) -> None:
+    for node in nodes:
+        free = node.gpu_memory if gpus else node.memory
+        at_once = round(1 / gpus) if 0 < gpus < 1 else 1
+        if not gpus:
+            at_once = node.slots(cpus, gpus)
+        if free is None or demand.memory * at_once <= free:
+            continue
+        raise InputError(
+            f"{at_once} runs at once need about {gibibytes(at_once * demand.memory)}, and "
+            f"{where} has {gibibytes(free)} left{' on a GPU' if gpus else ''}; "
+            f"type {_smaller(gpus, cpus, at_once)}."
+        )
+
+
+def _smaller(gpus: float, cpus: float, at_once: int) -> str:
+    """Return what to type where the memory of the runs at once does not suffice."""
+    if at_once == 1:
+        return "trainer.micro_batch_size=1, or a smaller model"
+    return f"resources.gpus={min(1, gpus * 2):g}" if gpus else f"resources.cpus={cpus * 2:g}"
+
+
+def _sentence(
+    nodes: Sequence[Node], where: str, cpus: float, gpus: float, slots: int, demand: Demand
+) -> str:
+    parts = [f"{gpus:g} GPU{'s' if gpus > 1 else ''}"] if gpus else []
+    parts.append(f"{cpus:g} CPU{'s' if cpus > 1 else ''}")
+    known = [node.gpu_memory if gpus else node.memory for node in nodes]
+    free = min((size for size in known if size is not None), default=None)
+    text = (
+        f"{slots} run{'s' if slots > 1 else ''} at once on {where}, each with {' and '.join(parts)}"
+    )
+    if free is None:
+        return f"{text}; one needs about {gibibytes(demand.memory)}."
+    place = " on each GPU" if gpus else ""
+    text += f"; one needs about {gibibytes(demand.memory)} of {gibibytes(free)} left{place}"
+    held = free // demand.memory
+    if gpus == 1 and held >= 2:
+        return f"{text} (resources.gpus={1 / min(held, 4):.4g} packs {min(held, 4)} on one)."
+    return f"{text}."

@@ -1,0 +1,228 @@
+"""Draw the validation loss of every arm over training, legible with a dozen arms."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Literal
+
+from lm_experiments.report.collect import Run, read_metrics
+from lm_experiments.report.pictures.drawing import picture, plain_frame
+from lm_experiments.report.pictures.styles import FAINT, INK, LineStyle, level_key, line_styles
+from lm_experiments.report.statistics.contrasts import summarize
+from lm_experiments.report.table.rows import Row, Table
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+
+SIZE_INCHES = (10.0, 6.5)
+MOST_LABELS = 24
+# The panel leaves out this much of training, whose drop would flatten what comes after.
+SKIPPED_FRACTION = 0.25
+LEFT, BOTTOM, HEIGHT = 0.075, 0.095, 0.82
+LABEL_GAP = 0.06
+CHARACTER_WIDTH = 0.0066
+LONGEST_LABEL = 60
+
+
+@dataclass(frozen=True)
+class Curve:
+    """An arm's mean validation loss (nats per token) at each x, with its sd (0 where n is 1).
+
+    `final` is the loss the table shows, or the last of the curve for an arm without one.
+    """
+
+    row: Row
+    x: tuple[float, ...]
+    mean: tuple[float, ...]
+    sd: tuple[float, ...]
+    final: float
+    label: str
+
+
+def draw_curves(table: Table, path: Path) -> bool:
+    """Write the picture as PNG; False, and no file, when no run has a validation loss yet.
+
+    The lines are means over an arm's usable runs (over whatever runs there are when none is
+    usable, and labelled so), with a band of one sd.
+    """
+    scales = token_scales(table.sweep.runs)
+    curves = [c for row in table.rows if (c := arm_curve(row, scales)) is not None]
+    if not curves:
+        return False
+    with picture(path, SIZE_INCHES) as figure:
+        axes = figure.add_axes((LEFT, BOTTOM, _panel_width(curves), HEIGHT))
+        _draw(axes, table, curves, "training tokens" if scales else "step (optimizer updates)")
+    return True
+
+
+def token_scales(runs: Sequence[Run]) -> dict[Path, float]:
+    """Tokens per step of each run, when they differ and all are known; empty otherwise.
+
+    Arms with unequal batches are comparable by tokens and not by steps.
+    """
+    scales = {r.directory: r.tokens / r.steps for r in runs if r.tokens and r.steps}
+    begun = [run for run in runs if run.status != "waiting" and run.usable]
+    complete = all(run.directory in scales for run in begun)
+    return scales if complete and len(set(scales.values())) > 1 else {}
+
+
+def arm_curve(row: Row, scales: dict[Path, float]) -> Curve | None:
+    """Average the arm's runs at the steps all of them have; None when there are no such steps."""
+    histories = [h for run in row.usable or row.runs or row.known if (h := _history(run, scales))]
+    if not histories:
+        return None
+    common = sorted(set.intersection(*(set(history) for history in histories)))
+    summaries = [s for x in common if (s := summarize(h[x] for h in histories)) is not None]
+    if not summaries:
+        return None
+    mean = tuple(summary.mean for summary in summaries)
+    final = row.loss.mean if row.loss else mean[-1]
+    sd = tuple(summary.sd or 0.0 for summary in summaries)
+    return Curve(row, tuple(common), mean, sd, final, _label(row, final))
+
+
+def spread(targets: Sequence[float], gap: float, low: float, high: float) -> list[float]:
+    """Move ascending positions as little as needed to lie `gap` apart within [low, high].
+
+    Least squares under the spacing: pool adjacent violators on the positions less i * gap.
+    """
+    gap = min(gap, (high - low) / max(1, len(targets) - 1))
+    pools: list[list[float]] = []
+    for i, target in enumerate(targets):
+        pools.append([target - i * gap])
+        while len(pools) > 1 and _mean(pools[-2]) >= _mean(pools[-1]):
+            last = pools.pop()
+            pools[-1].extend(last)
+    top = high - (len(targets) - 1) * gap
+    placed = [min(max(_mean(pool), low), top) for pool in pools for _ in pool]
+    return [position + i * gap for i, position in enumerate(placed)]
+
+
+def focus(curves: Sequence[Curve]) -> tuple[tuple[float, float], tuple[float, float]]:
+    """The x and y limits that leave out the initial drop and hold every loss after it.
+
+    Arms that diverged or have not finished do not stretch the limits unless there are no others.
+    """
+    trusted = [curve for curve in curves if curve.row.usable] or list(curves)
+    end = max(curve.x[-1] for curve in curves)
+    start = SKIPPED_FRACTION * end
+    points = [point for c in trusted for point in zip(c.x, c.mean, c.sd, strict=True)]
+    late = [point for point in points if point[0] >= start] or points
+    low = min(mean - sd for _, mean, sd in late)
+    high = max(mean + sd for _, mean, sd in late)
+    margin = 0.04 * (high - low) or 0.05 * abs(low) or 1.0
+    first = min(x for x, _, _ in late)
+    return (min(start, first), end or 1.0), (low - margin, high + margin)
+
+
+def _history(run: Run, scales: dict[Path, float]) -> dict[float, float]:
+    # A resumed run logs some steps twice; the later row is the one it went on from.
+    scale = scales.get(run.directory, 1.0)
+    rows = read_metrics(run.directory, "val/loss")
+    pairs = [(row.get("step"), row.get("val/loss")) for row in rows]
+    return {
+        step * scale: float(loss)
+        for step, loss in pairs
+        if isinstance(step, int) and isinstance(loss, (int, float)) and math.isfinite(loss)
+    }
+
+
+def _label(row: Row, final: float) -> str:
+    verdict = next((run.verdict for run in row.runs if run.status != "waiting"), "waiting")
+    apart = not row.runs and row.known
+    remarks = [] if row.loss else ["untuned" if apart else verdict]
+    if row.is_baseline and row.arm != "baseline":
+        remarks.append("baseline")
+    text = f"{final:.3f}  {row.arm}" + (f" ({', '.join(remarks)})" if remarks else "")
+    return text if len(text) <= LONGEST_LABEL else text[: LONGEST_LABEL - 3] + "..."
+
+
+def _panel_width(curves: Sequence[Curve]) -> float:
+    longest = max(len(curve.label) for curve in labelled(curves))
+    return (1 - LEFT - CHARACTER_WIDTH * (longest + 1)) / (1 + LABEL_GAP)
+
+
+def _draw(axes: Axes, table: Table, curves: Sequence[Curve], x_label: str) -> None:
+    styles = line_styles(table)
+    _frame(axes, table, x_label)
+    x_limits, y_limits = focus(curves)
+    axes.set_xlim(*x_limits)
+    axes.set_ylim(*y_limits)
+    shown = labelled(curves)
+    for curve in (curve for curve in curves if curve not in shown):
+        axes.plot(curve.x, curve.mean, color=FAINT, linewidth=0.5, zorder=2)
+    for order, curve in enumerate(reversed(shown)):
+        _line(axes, curve, styles[curve.row.arm], order)
+    _labels(axes, shown, styles)
+    key = level_key(table)
+    if key:
+        axes.legend(handles=key, loc="upper right", frameon=False, fontsize=9, handlelength=2.8)
+
+
+def _frame(axes: Axes, table: Table, x_label: str) -> None:
+    from matplotlib.ticker import FuncFormatter
+
+    several = table.most_seeds > 1
+    seeds = "mean over seeds, band of one sd" if several else "one seed per arm"
+    study = table.sweep.study
+    at = (
+        f", each arm at its own best {study.tuning.key}"
+        if study and study.tuning and study.tuning.chosen
+        else ""
+    )
+    axes.set_title(f"{table.sweep.name}: validation loss{at} ({seeds})", loc="left", color=INK)
+    axes.set_xlabel(f"{x_label}, without the first {SKIPPED_FRACTION:.0%}", color=INK)
+    axes.set_ylabel("validation loss (nats per token)", color=INK)
+    axes.xaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:,.0f}"))
+    plain_frame(axes, "y")
+
+
+def _line(axes: Axes, curve: Curve, style: LineStyle, order: int) -> None:
+    # Markers start at another point on each line, so that lines close together keep theirs apart.
+    every = max(1, len(curve.x) // 8)
+    options = style.options() if len(curve.x) > 1 else {**style.options(), "marker": "o"}
+    marks = (order % every, every)
+    axes.plot(curve.x, curve.mean, markevery=marks, zorder=3 + order / 1000, **options)
+    if any(curve.sd):
+        lower = [m - s for m, s in zip(curve.mean, curve.sd, strict=True)]
+        upper = [m + s for m, s in zip(curve.mean, curve.sd, strict=True)]
+        axes.fill_between(curve.x, lower, upper, color=style.color, alpha=0.13, linewidth=0)
+
+
+def _labels(axes: Axes, curves: Sequence[Curve], styles: dict[str, LineStyle]) -> None:
+    low, high = axes.get_ylim()
+    left, right = axes.get_xlim()
+    shown = sorted(curves, key=lambda curve: curve.final)
+    ends = [min(max(curve.mean[-1], low), high) for curve in shown]
+    gap = 0.038 * (high - low)
+    size = 9.0 if len(shown) <= 16 else 7.5
+    for curve, end, place in zip(shown, ends, spread(ends, gap, low, high), strict=True):
+        style = styles[curve.row.arm]
+        # A line that left the panel is led from its edge, one that ended early from its end.
+        early = curve.x[-1] < right and low <= curve.mean[-1] <= high
+        stop = max(0.0, curve.x[-1] - left) / (right - left) if early else 1.0
+        at = (stop, (end - low) / (high - low))
+        elbow = (0.85 * LABEL_GAP + 1, (place - low) / (high - low))
+        xs, ys = zip(at, elbow, strict=True)
+        look: Literal[":", "-"] = ":" if early else "-"
+        axes.plot(xs, ys, look, color=style.color, lw=0.7, clip_on=False, transform=axes.transAxes)
+        spot = (1 + LABEL_GAP, elbow[1])
+        axes.text(*spot, curve.label, transform=axes.transAxes, va="center", size=size, color=INK)
+
+
+def labelled(curves: Sequence[Curve]) -> list[Curve]:
+    """The curves that get a colour and a label: all of them, up to `MOST_LABELS`."""
+    # Of more arms than fit, a reader looks for the ends of the ranking and the baseline; the
+    # others are drawn as a faint background.
+    if len(curves) <= MOST_LABELS:
+        return list(curves)
+    half = MOST_LABELS // 2
+    middle = [curve for curve in curves[half:-half] if curve.row.is_baseline]
+    return [*curves[:half], *middle, *curves[-half:]]
+
+
+def _mean(values: Sequence[float]) -> float:
+    return math.fsum(values) / len(values)

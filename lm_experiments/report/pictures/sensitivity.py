@@ -1,0 +1,226 @@
+"""Draw how each arm's loss depends on the tuned key, and what further trials would have bought."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from lm_experiments.report.declared import Choice, Tuning
+from lm_experiments.report.pictures.curves import spread
+from lm_experiments.report.pictures.drawing import nearest, picture, plain_frame
+from lm_experiments.report.pictures.styles import INK, LineStyle, line_styles
+from lm_experiments.report.statistics.tuning import expected_best
+from lm_experiments.report.table.columns import LOSS_TITLES, UNITS
+from lm_experiments.report.table.rows import Table
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+
+SIZE_INCHES = (11.0, 5.0)
+LEFT, BOTTOM, HEIGHT, GAP, SMALL = 0.07, 0.12, 0.8, 0.055, 0.2
+CHARACTER_WIDTH = 0.0062
+LONGEST_LABEL = 36
+FAR, FAR_BEST = 4.0, 2.5
+
+
+@dataclass(frozen=True)
+class Response:
+    """An arm's trials: the mean loss of each value, None where one of its trials failed."""
+
+    arm: str
+    losses: dict[float, float | None]
+    trials: tuple[float, ...]
+    choice: Choice | None
+
+    @property
+    def label(self) -> str:
+        """The arm's name, with its choice."""
+        chosen = f"{self.choice.value:g}" if self.choice else "none worked"
+        edge = ", edge" if self.choice and self.choice.edge else ""
+        name = self.arm
+        if len(name) > LONGEST_LABEL:
+            name = name[: LONGEST_LABEL - 3] + "..."
+        return f"{name} ({chosen}{edge})"
+
+
+def draw_sensitivity(table: Table, path: Path) -> bool:
+    """Write the picture as PNG; False, and no file, without trials that have ended.
+
+    Left: mean validation loss of each value tried, the chosen one filled, failed ones as crosses
+    on the upper edge. Right: the expected best of k trials (Dodge et al. 2019).
+    """
+    study = table.sweep.study
+    found = responses(table)
+    if study is None or study.tuning is None or not found:
+        return False
+    styles = line_styles(table)
+    longest = max(len(response.label) for response in found)
+    right = CHARACTER_WIDTH * longest + 0.035
+    width = 1 - LEFT - right - GAP - SMALL
+    with picture(path, SIZE_INCHES) as figure:
+        panel = figure.add_axes((LEFT, BOTTOM, width, HEIGHT))
+        _sensitivity(panel, table, study.tuning, found, styles)
+        small = figure.add_axes((LEFT + width + right + GAP - 0.02, BOTTOM, SMALL, HEIGHT))
+        _budget(small, found, styles)
+        small.set_ylabel(f"lowest {LOSS_TITLES[table.metric]}", color=INK)
+    return True
+
+
+def responses(table: Table) -> list[Response]:
+    """The trials of every arm that has any which ended, in the table's order."""
+    study = table.sweep.study
+    if study is None or study.tuning is None:
+        return []
+    found = []
+    for row in table.rows:
+        response = _response(table, study.tuning, row.arm)
+        if response is not None:
+            found.append(response)
+    return found
+
+
+def _response(table: Table, tuning: Tuning, arm: str) -> Response | None:
+    by_value: dict[float, list[float | None]] = {}
+    for run in table.sweep.trials:
+        value = run.setting.get(tuning.key)
+        if run.arm == arm and run.finished and isinstance(value, (int, float)):
+            by_value.setdefault(float(value), []).append(run.value(table.metric))
+    if not by_value:
+        return None
+    losses = {value: _mean(by_value[value]) for value in sorted(by_value)}
+    trials = [math.inf if loss is None else loss for ls in by_value.values() for loss in ls]
+    return Response(arm, losses, tuple(trials), tuning.chosen.get(arm))
+
+
+def _mean(losses: Sequence[float | None]) -> float | None:
+    known = [loss for loss in losses if loss is not None]
+    return math.fsum(known) / len(known) if len(known) == len(losses) else None
+
+
+def focus(found: Sequence[Response]) -> tuple[float, float]:
+    """The y limits that hold the lower part of every arm's curve, and not what blew up."""
+    losses = [loss for r in found for loss in r.losses.values() if loss is not None]
+    if not losses:
+        return 0.0, 1.0
+    return _limits(losses, FAR)
+
+
+def _limits(losses: Sequence[float], far: float) -> tuple[float, float]:
+    low = min(losses)
+    high = low + nearest([loss - low for loss in losses], far)
+    room = 0.06 * (high - low) or 0.01 * abs(low) or 1.0
+    return low - room, high + room
+
+
+def _sensitivity(
+    axes: Axes,
+    table: Table,
+    tuning: Tuning,
+    found: Sequence[Response],
+    styles: dict[str, LineStyle],
+) -> None:
+    plain_frame(axes, "y")
+    axes.set_ylim(*focus(found))
+    values = sorted({value for response in found for value in response.losses})
+    _scale(axes, values)
+    measure = "validation loss" if table.metric == "val_loss" else LOSS_TITLES[table.metric]
+    axes.set_title(f"{table.sweep.name}: {measure} by {tuning.key}", loc="left", color=INK)
+    axes.set_xlabel(f"{tuning.key} ({_signs(found, axes.get_ylim()[1])})", color=INK)
+    axes.set_ylabel(f"{measure} ({UNITS[table.metric]})", color=INK)
+    for order, response in enumerate(found):
+        _line(axes, response, styles[response.arm], order)
+    _labels(axes, found, styles)
+
+
+def _signs(found: Sequence[Response], top: float) -> str:
+    """What the signs that are in the panel mean."""
+    losses = [loss for response in found for loss in response.losses.values()]
+    meanings = {
+        "filled: chosen": any(r.choice for r in found),
+        "filled arrow: at the grid's edge": any(r.choice and r.choice.edge for r in found),
+        "cross: failed": None in losses,
+        "up: off the scale": any(loss is not None and loss > top for loss in losses),
+    }
+    return "; ".join(text for text, there in meanings.items() if there) or "no choice yet"
+
+
+def _scale(axes: Axes, values: Sequence[float]) -> None:
+    if min(values) > 0:
+        axes.set_xscale("log")
+        room = (values[-1] / values[0]) ** 0.04 if len(values) > 1 else 2.0
+        axes.set_xlim(values[0] / room, values[-1] * room)
+    axes.set_xticks(values, [f"{value:g}" for value in values])
+    axes.set_xticks([], minor=True)
+
+
+def _line(axes: Axes, response: Response, style: LineStyle, order: int) -> None:
+    low, high = axes.get_ylim()
+    points = [(value, loss) for value, loss in response.losses.items() if loss is not None]
+    look: dict[str, Any] = {"color": style.color, "zorder": 3 + order / 1000}
+    if points:
+        xs, ys = zip(*points, strict=True)
+        axes.plot(xs, ys, linestyle=style.dashes, linewidth=1.6, **look)
+        axes.plot(xs, ys, "o", markerfacecolor="white", markersize=5, **look)
+    top = high - (0.012 + 0.022 * order) * (high - low)
+    lost = [value for value, loss in response.losses.items() if loss is None]
+    above = [value for value, loss in points if loss > high]
+    axes.plot(lost, [top] * len(lost), "x", markersize=6, markeredgewidth=1.6, **look)
+    axes.plot(above, [top] * len(above), "^", markersize=5, **look)
+    choice = response.choice
+    if choice is not None and (loss := response.losses.get(choice.value)) is not None:
+        mark = _outward(response, choice.value) if choice.edge else "o"
+        axes.plot([choice.value], [loss], mark, markersize=9, markeredgecolor="white", **look)
+
+
+def _outward(response: Response, value: float) -> str:
+    return "<" if value == min(response.losses) else ">"
+
+
+def _labels(axes: Axes, found: Sequence[Response], styles: dict[str, LineStyle]) -> None:
+    low, high = axes.get_ylim()
+    ends = []
+    for response in found:
+        known = [loss for loss in response.losses.values() if loss is not None]
+        end = list(response.losses.values())[-1]
+        # Lines that leave the panel are named in the order of their best value, at its top.
+        ends.append((min(end if end is not None else high, high), min(known, default=high)))
+    order = sorted(range(len(found)), key=lambda i: ends[i])
+    gap = 0.05 * (high - low)
+    places = spread([ends[i][0] for i in order], gap, low, high)
+    for i, place in zip(order, places, strict=True):
+        spot = (1.035, (place - low) / (high - low))
+        start = (1.0, (max(low, ends[i][0]) - low) / (high - low))
+        style = styles[found[i].arm]
+        xs, ys = zip(start, (1.028, spot[1]), strict=True)
+        axes.plot(
+            xs,
+            ys,
+            color=style.color,
+            lw=1.4,
+            ls=style.dashes,
+            clip_on=False,
+            transform=axes.transAxes,
+        )
+        axes.text(*spot, found[i].label, transform=axes.transAxes, va="center", size=9, color=INK)
+
+
+def _budget(axes: Axes, found: Sequence[Response], styles: dict[str, LineStyle]) -> None:
+    from matplotlib.ticker import MaxNLocator
+
+    plain_frame(axes, "y")
+    axes.set_title("expected best of k trials", loc="left", color=INK, size=10)
+    axes.set_xlabel("k", color=INK)
+    axes.xaxis.set_major_locator(MaxNLocator(integer=True))
+    bought = [expected_best(response.trials, replacement=False) for response in found]
+    finite = [loss for best in bought for loss in best if math.isfinite(loss)]
+    if finite:
+        axes.set_ylim(*_limits(finite, FAR_BEST))
+    for response, best in zip(found, bought, strict=True):
+        points = [(k, loss) for k, loss in enumerate(best, start=1) if math.isfinite(loss)]
+        if points:
+            xs, ys = zip(*points, strict=True)
+            style = styles[response.arm]
+            axes.plot(xs, ys, color=style.color, linestyle=style.dashes, marker="o", ms=3, lw=1.4)

@@ -1,0 +1,94 @@
+"""Choose how each arm's line looks: by its level on each axis where there are few levels."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from lm_experiments.report.table.rows import Table, arm_levels
+
+if TYPE_CHECKING:
+    from matplotlib.lines import Line2D
+
+INK = "#333333"
+FAINT = "#d5d5d5"
+# Okabe and Ito's palette for colour-blind readers, without its yellow, which is faint on white.
+COLORS = ("#0072b2", "#d55e00", "#009e73", "#cc79a7", "#56b4e9", "#e69f00", "#000000")
+DASHES = ("-", (0, (4, 1.6)), (0, (1, 1.2)), (0, (6, 1.5, 1, 1.5)))
+MARKERS = ("", "o", "^", "s", "D")
+
+# The channels that tell levels apart, for the last axis, the one before it, the one before that.
+_CHANNELS: tuple[tuple[str, Sequence[Any]], ...] = (
+    ("color", COLORS),
+    ("dashes", DASHES),
+    ("marker", MARKERS),
+)
+
+
+@dataclass(frozen=True)
+class LineStyle:
+    """The look of one line, in matplotlib's terms."""
+
+    color: str = INK
+    dashes: str | tuple[float, tuple[float, ...]] = "-"
+    marker: str = ""
+
+    def options(self) -> dict[str, Any]:
+        """The keyword arguments of a matplotlib line."""
+        return {
+            "color": self.color,
+            "linestyle": self.dashes,
+            "marker": self.marker,
+            "markerfacecolor": "white",
+            "markersize": 5,
+            "linewidth": 1.6,
+        }
+
+
+def axis_levels(table: Table) -> dict[str, list[str]]:
+    """The levels of each axis in declared order; empty when there are too many to draw apart."""
+    by_arm = arm_levels(table.sweep)
+    if not by_arm or len(table.axes) > len(_CHANNELS):
+        return {}
+    levels = {
+        axis: list(dict.fromkeys(given[i] for given in by_arm.values()))
+        for i, axis in enumerate(table.axes)
+    }
+    channels = zip(reversed(levels.values()), _CHANNELS, strict=False)
+    return levels if all(len(names) <= len(looks) for names, (_, looks) in channels) else {}
+
+
+def line_styles(table: Table) -> dict[str, LineStyle]:
+    """A style for each arm: by its levels, or else a cycle through colours, then dashes."""
+    levels = axis_levels(table)
+    if not levels:
+        return {arm: _cycled(i) for i, arm in enumerate(table.sweep.arms)}
+    by_arm = arm_levels(table.sweep)
+    return {arm: LineStyle(**_looks(levels, given)) for arm, given in by_arm.items()}
+
+
+def level_key(table: Table) -> list[Line2D]:
+    """Legend handles that say which look stands for which level; empty without axes."""
+    from matplotlib.lines import Line2D
+
+    handles = []
+    channels = zip(reversed(axis_levels(table).items()), _CHANNELS, strict=False)
+    for (axis, names), (channel, looks) in reversed(list(channels)):
+        if len(names) == 1:
+            continue
+        for name, look in zip(names, looks, strict=False):
+            looked: dict[str, Any] = {channel: look}
+            style = LineStyle(**looked)
+            handles.append(Line2D([], [], label=f"{axis} {name}", **style.options()))
+    return handles
+
+
+def _looks(levels: dict[str, list[str]], given: Sequence[str]) -> dict[str, Any]:
+    pairs = zip(reversed(levels.values()), reversed(given), _CHANNELS, strict=False)
+    return {channel: looks[names.index(level)] for names, level, (channel, looks) in pairs}
+
+
+def _cycled(index: int) -> LineStyle:
+    turn, color = divmod(index, len(COLORS))
+    return LineStyle(COLORS[color], DASHES[turn % len(DASHES)])

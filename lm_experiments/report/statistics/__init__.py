@@ -1,0 +1,1 @@
+"""Contrasts between arms over seeds: tests, intervals, power, verdicts. Reads no files."""

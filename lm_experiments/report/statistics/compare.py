@@ -1,0 +1,120 @@
+"""The contrasts of a table: which arm against which, with tests over the seeds and a verdict."""
+
+from __future__ import annotations
+
+from collections.abc import Container, Mapping, Sequence
+from dataclasses import dataclass, replace
+
+from lm_experiments.report.collect import Run, Sweep
+from lm_experiments.report.statistics.contrasts import Contrast, adjust, contrast
+from lm_experiments.report.statistics.verdicts import control_verdict, verdict
+
+SAME_RUNS = "same runs"
+RunsByArm = Mapping[str, Sequence[Run]]
+
+
+@dataclass(frozen=True)
+class Plan:
+    """What is compared: (arm, reference) pairs, in one Holm family, and A/A controls beside it.
+
+    `declared` is False where the pairs follow from a baseline named after the runs were planned.
+    """
+
+    pairs: tuple[tuple[str, str], ...]
+    controls: frozenset[str]
+    declared: bool
+    metric: str
+    margin: float | None
+
+    @property
+    def family(self) -> int:
+        """The number of contrasts that Holm's procedure adjusts for."""
+        return sum(arm not in self.controls for arm, _ in self.pairs)
+
+
+@dataclass(frozen=True)
+class Comparison:
+    """One contrast; `verdict` is a word or two, and `control` marks an A/A control."""
+
+    arm: str
+    reference: str
+    contrast: Contrast | None
+    verdict: str
+    control: bool = False
+
+
+def plan_contrasts(sweep: Sweep, baseline: str, metric: str) -> Plan:
+    """A study's declared contrasts; otherwise every other arm against the baseline."""
+    study = sweep.study
+    controls = frozenset(study.controls if study else ())
+    # A margin in nats per token says nothing about bits per byte.
+    margin = study.margin if study and metric == study.primary else None
+    if study and baseline == study.baseline:
+        return Plan(study.contrasts, controls, True, metric, margin)
+    pairs = tuple((arm, baseline) for arm in sweep.arms if arm != baseline)
+    # The baseline's own control says nothing beside another arm.
+    return Plan(pairs, frozenset() if study else controls, study is None, metric, margin)
+
+
+def compare(
+    plan: Plan, runs: RunsByArm, planned: int, complete: bool, lost: Container[str] = ()
+) -> list[Comparison]:
+    """Work out every planned contrast.
+
+    `planned` is how many runs an arm has when all are there; the arms in `lost` could not have
+    any, as no trial of their tuning succeeded, and count as failing in all of them.
+    """
+    # An A/A control is no claim, so Holm's family is the other pairs.
+    family = [pair for pair in plan.pairs if pair[0] not in plan.controls]
+    adjusted = adjust([_contrast(plan, runs, pair) for pair in family])
+    found = dict(zip(family, adjusted, strict=True))
+    found.update((pair, _contrast(plan, runs, pair)) for pair in plan.pairs if pair not in found)
+    return [
+        _comparison(
+            pair,
+            found[pair],
+            pair[0] in plan.controls,
+            (planned, planned) if pair[0] in lost else _failures(runs.get(pair[0], ()), planned),
+            complete,
+            _same(runs, pair),
+        )
+        for pair in plan.pairs
+    ]
+
+
+def values_by_seed(runs: Sequence[Run], metric: str) -> dict[int, float]:
+    """The final value of every usable run, by seed."""
+    return {run.seed: v for run in runs if (v := run.value(metric)) is not None}
+
+
+def _contrast(plan: Plan, runs: RunsByArm, pair: tuple[str, str]) -> Contrast | None:
+    arm, reference = (values_by_seed(runs.get(name, ()), plan.metric) for name in pair)
+    return contrast(arm, reference, plan.margin)
+
+
+def _failures(runs: Sequence[Run], planned: int) -> tuple[int, int]:
+    return sum(run.failing for run in runs), max(planned, len(runs))
+
+
+def _same(runs: RunsByArm, pair: tuple[str, str]) -> bool:
+    arm, reference = ({run.directory for run in runs.get(name, ())} for name in pair)
+    return bool(arm) and arm == reference
+
+
+def _comparison(
+    pair: tuple[str, str],
+    found: Contrast | None,
+    control: bool,
+    failures: tuple[int, int],
+    complete: bool,
+    same: bool,
+) -> Comparison:
+    judge = control_verdict if control else verdict
+    # Runs compared with themselves agree whatever they are.
+    word = SAME_RUNS if same and complete else judge(found, failures, complete)
+    return Comparison(*pair, found if complete else _untested(found), word, control)
+
+
+def _untested(found: Contrast | None) -> Contrast | None:
+    """The contrast without its tests: a p looked up halfway decides when to stop."""
+    return found and replace(found, p=None, adjusted_p=None, sign_flip_p=None, equivalent_p=None)

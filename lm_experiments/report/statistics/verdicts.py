@@ -1,0 +1,89 @@
+"""What a contrast allows one to say, in a word or two, and the order of arms in a ranking."""
+
+from __future__ import annotations
+
+import math
+
+from lm_experiments.report.statistics.contrasts import Contrast
+
+LEVEL = 0.05
+FEWEST_SEEDS = 3
+
+BETTER = "better"
+WORSE = "worse"
+EQUIVALENT = "equivalent"
+UNRESOLVED = "unresolved"
+UNFINISHED = "unfinished"
+IDENTICAL = "identical"
+DIFFERS = "differs: the study is not reproducible"
+NO_COMPARISON = "no comparison"
+
+
+def verdict(contrast: Contrast | None, failures: tuple[int, int], complete: bool) -> str:
+    """The one claim a declared contrast supports; a lower loss is better.
+
+    `failures` is (failed runs, planned runs) of the arm and `complete` is whether every run of
+    the study has ended. The first that applies: "unfinished", as no claim is made halfway;
+    "fails k of n" after any failure, as the mean of the survivors flatters the arm; "no
+    comparison" where an arm has no loss (None); "exploratory, n = 1" below three seeds;
+    "equivalent" when the TOST p is below .05; "better" or "worse" when the adjusted p is;
+    else "unresolved".
+
+    Equivalence goes before significance: the margin was declared as the largest difference that
+    does not matter, so one shown to be smaller is not an improvement, however certain its sign.
+    The interval beside it still tells the sign. The TOST p is not adjusted for the number of
+    contrasts. Raises `ValueError` for a contrast that did not go through `adjust`.
+    """
+    early = _before_testing(failures, complete)
+    if early is not None:
+        return early
+    if contrast is None:
+        return NO_COMPARISON
+    if contrast.n < FEWEST_SEEDS:
+        return f"exploratory, n = {contrast.n}"
+    if contrast.adjusted_p is None:
+        raise ValueError(
+            "The contrast has no adjusted p; pass all contrasts of the study through adjust() "
+            "first."
+        )
+    if contrast.equivalent_p is not None and contrast.equivalent_p < LEVEL:
+        return EQUIVALENT
+    if contrast.adjusted_p < LEVEL:
+        return BETTER if contrast.mean < 0 else WORSE
+    return UNRESOLVED
+
+
+def control_verdict(contrast: Contrast | None, failures: tuple[int, int], complete: bool) -> str:
+    """The verdict on an A/A control, the baseline under another name, from one seed upwards.
+
+    "identical" when it has exactly the baseline's loss on every common seed, otherwise "differs:
+    the study is not reproducible". It has "no comparison" when it shares no seed.
+    """
+    early = _before_testing(failures, complete)
+    if early is not None:
+        return early
+    if contrast is None or not contrast.paired:
+        return NO_COMPARISON
+    return IDENTICAL if contrast.identical else DIFFERS
+
+
+def ranking_key(mean_loss: float | None, failed: int) -> tuple[int, float]:
+    """A sort key: arms without failed runs by loss, then the others, fewest failures first.
+
+    An arm without a loss (None or NaN) comes after those with as many failures and a loss.
+    """
+    if mean_loss is None or math.isnan(mean_loss):
+        return failed, math.inf
+    return failed, mean_loss
+
+
+def _before_testing(failures: tuple[int, int], complete: bool) -> str | None:
+    """What is said without looking at the losses; None when they may be looked at."""
+    failed, planned = failures
+    if not 0 <= failed <= planned:
+        raise ValueError(
+            f"{failed} failed runs of {planned} is impossible; give (failed runs, planned runs)."
+        )
+    if not complete:
+        return UNFINISHED
+    return f"fails {failed} of {planned}" if failed else None

@@ -1,0 +1,169 @@
+"""Which runs may stand in one table: what they must share, and what an arm differs in on purpose.
+
+Runs that declare the same must be the same. A difference between arms whose own overrides account
+for it is on purpose and gets a warning; any other difference refuses the table.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
+
+from lm_experiments.errors import InputError
+from lm_experiments.report.collect import Run, Sweep
+
+HASH_CHARACTERS = 12
+LISTED_RUNS = 3
+
+_DATA = ("data", "tokenizer")
+_SIZES = ("model.context_length", "size", "arch")
+# Keys of the data section that batch the corpus and do not change it.
+_BATCHING = ("data.batch_size", "data.eval_batch_size")
+
+
+@dataclass(frozen=True)
+class Shared:
+    """Something all runs of a table share: `keys` are the overrides that change it on purpose.
+
+    `trained` restricts it to runs that reached their end, as a failed run stops short of it.
+    """
+
+    name: str
+    value: Callable[[Run], str | None]
+    reason: str
+    keys: tuple[str, ...] = ()
+    trained: bool = False
+
+
+@dataclass(frozen=True)
+class Difference:
+    """A shared value that differs: the runs by value, and whether their arms account for it."""
+
+    shared: Shared
+    groups: dict[str, list[Run]]
+    on_purpose: bool
+
+
+def count_text(value: float | None) -> str | None:
+    """A whole number with thousands separators."""
+    return None if value is None else f"{value:,.0f}"
+
+
+def short_hash(digest: str | None) -> str | None:
+    """The beginning of a hash or commit, with its "+dirty" where it has one."""
+    if digest is None:
+        return None
+    head, plus, dirty = digest.partition("+")
+    return head[:HASH_CHARACTERS] + plus + dirty
+
+
+TOKENIZER = Shared(
+    "tokenizer_hash",
+    lambda run: short_hash(run.tokenizer_hash),
+    "a token is not the same piece of text for them",
+    ("tokenizer", "data"),
+)
+SHARED = (
+    Shared(
+        "data_hash", lambda run: short_hash(run.data_hash), "they did not use the same data", _DATA
+    ),
+    TOKENIZER,
+    Shared(
+        "eval_context",
+        lambda run: count_text(run.eval_context),
+        # Not excused by an arm's own context length: its loss is measured on easier tokens.
+        "a loss with more context is a lower loss",
+    ),
+    Shared(
+        "val_tokens",
+        lambda run: count_text(run.val_tokens),
+        "their losses are over different text",
+        (*_DATA, *_SIZES),
+        trained=True,
+    ),
+    Shared(
+        "tokens",
+        lambda run: count_text(run.tokens),
+        "they did not train on the same budget",
+        ("trainer.max_steps", "trainer", "data.batch_size", "data", *_SIZES),
+        trained=True,
+    ),
+    Shared(
+        "code",
+        lambda run: short_hash(run.code_hash or run.commit),
+        "what they ran is not the same program",
+    ),
+)
+
+
+def differences(runs: Sequence[Run]) -> list[Difference]:
+    """What the finished runs differ in, of the things that runs of one table share."""
+    found = []
+    for shared in SHARED:
+        chosen = [run for run in runs if (run.usable if shared.trained else run.finished)]
+        groups = _grouped(chosen, shared.value)
+        if len(groups) > 1:
+            found.append(Difference(shared, groups, _on_purpose(chosen, shared)))
+    return found
+
+
+def refuse_mixed(sweep: Sweep) -> None:
+    """Raise `InputError` for runs that differ in what they share without meaning to."""
+    accidents = [d for d in differences(sweep.runs) if not d.on_purpose]
+    if not accidents:
+        return
+    told = "; and in ".join(_told(difference) for difference in accidents)
+    raise InputError(
+        f"The runs of {sweep.name!r} do not belong in one table, as they differ in {told}; "
+        "run the odd ones again under the same conditions, or type --allow-mixed to draw the "
+        "table with a warning."
+    )
+
+
+def tokenizers_differ(sweep: Sweep) -> bool:
+    """Whether a loss per token means another thing for some arms than for others."""
+    usable = [run for run in sweep.runs if run.usable]
+    if any(run.tokenizer_hash for run in usable):
+        return len(_grouped(usable, lambda run: run.tokenizer_hash)) > 1
+    declared = {_purpose(run, ("tokenizer",)) for run in usable}
+    return len(declared) > 1 and len(_grouped(usable, lambda run: run.data_hash)) > 1
+
+
+def _on_purpose(runs: Sequence[Run], shared: Shared) -> bool:
+    values: dict[tuple[str, ...], set[str]] = {}
+    for run in runs:
+        if (value := shared.value(run)) is not None:
+            values.setdefault(_purpose(run, shared.keys), set()).add(value)
+    return all(len(same) == 1 for same in values.values())
+
+
+def _purpose(run: Run, keys: Iterable[str]) -> tuple[str, ...]:
+    given = [item.lstrip("+~") for item in run.overrides]
+    given += [f"{key}={value}" for key, value in run.setting.items()]
+    return tuple(sorted({item for item in given if _concerns(item.partition("=")[0], keys)}))
+
+
+def _concerns(key: str, keys: Iterable[str]) -> bool:
+    if key in keys:
+        return True
+    return key not in _BATCHING and any(key.startswith(f"{group}.") for group in keys)
+
+
+def _grouped(runs: Iterable[Run], value: Callable[[Run], str | None]) -> dict[str, list[Run]]:
+    groups: dict[str, list[Run]] = {}
+    for run in runs:
+        if (key := value(run)) is not None:
+            groups.setdefault(key, []).append(run)
+    return dict(sorted(groups.items(), key=lambda item: (-len(item[1]), item[0])))
+
+
+def _told(difference: Difference) -> str:
+    parts = [f"{value} in {_named(runs)}" for value, runs in difference.groups.items()]
+    return f"{difference.shared.name} ({', '.join(parts)}: {difference.shared.reason})"
+
+
+def _named(runs: Sequence[Run]) -> str:
+    names = list(dict.fromkeys(run.directory.name for run in runs))
+    if len(names) <= LISTED_RUNS:
+        return " and ".join(names)
+    return f"{len(names)} runs such as {names[0]}"

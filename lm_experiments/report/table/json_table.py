@@ -1,0 +1,149 @@
+"""`table.json`: the table at full precision, with every run behind it, for programs to retrace."""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Iterable, Sequence
+from dataclasses import asdict
+from typing import Any
+
+from lm_experiments.report.collect import Run
+from lm_experiments.report.statistics.compare import Comparison
+from lm_experiments.report.statistics.power import POWER
+from lm_experiments.report.statistics.verdicts import LEVEL
+from lm_experiments.report.table.columns import UNITS
+from lm_experiments.report.table.notes import headline, notes
+from lm_experiments.report.table.rows import Row, Side, Table
+
+# Raised whenever a reader of the older files would misunderstand the newer.
+FORMAT = 1
+_RUN_KEYS = (
+    "seed",
+    "role",
+    "status",
+    "outcome",
+    "outcome_step",
+    "config_hash",
+    "setting",
+    "learning_rate",
+    "val_loss",
+    "bits_per_byte",
+    "steps",
+    "tokens",
+    "tokens_per_second",
+    "error",
+)
+_ARM_KEYS = ("parameters", "non_embedding", "flops_per_token")
+_SHARED_KEYS = (
+    "data_hash",
+    "tokenizer_hash",
+    "commit",
+    "code_hash",
+    "eval_context",
+    "val_tokens",
+    "steps",
+    "tokens",
+    "threads",
+    "device",
+)
+
+
+def json_text(table: Table) -> str:
+    """The table as JSON: study, rule, provenance, arms in ranking order, contrasts and notes.
+
+    Losses are numbers at full precision; a non-finite number is "nan", "inf" or "-inf".
+    """
+    content = {
+        "format": FORMAT,
+        "name": table.sweep.name,
+        "command": table.sweep.command,
+        "headline": headline(table),
+        "complete": table.sweep.complete,
+        "metric": table.metric,
+        "unit": UNITS[table.metric],
+        "baseline": table.baseline,
+        "axes": list(table.axes),
+        "study": dict(table.sweep.study.block) if table.sweep.study else None,
+        "rule": _rule(table),
+        "provenance": _provenance(table),
+        "arms": [_arm(row, table) for row in table.rows],
+        "contrasts": [_comparison(item) for item in table.comparisons],
+        "notes": notes(table),
+    }
+    return json.dumps(_finite(content), indent=1, allow_nan=False, ensure_ascii=False) + "\n"
+
+
+def _rule(table: Table) -> dict[str, Any]:
+    return {
+        "test": "two-sided paired t over common seeds",
+        "adjustment": "holm",
+        "contrasts": table.plan.family,
+        "declared": table.plan.declared,
+        "level": LEVEL,
+        "margin": table.plan.margin,
+        "smallest_resolvable": table.resolvable,
+        "power": POWER,
+        "allow_mixed": table.mixed,
+    }
+
+
+def _provenance(table: Table) -> dict[str, Any]:
+    runs = [run for run in table.sweep.runs if run.finished]
+    return {key: _distinct(getattr(run, key) for run in runs) for key in _SHARED_KEYS}
+
+
+def _distinct(values: Iterable[Any]) -> list[Any]:
+    return sorted({value for value in values if value is not None})
+
+
+def _arm(row: Row, table: Table) -> dict[str, Any]:
+    study = table.sweep.study
+    declared = study.arms.get(row.arm) if study else None
+    found = declared if declared is not None else next((r.overrides for r in row.known), ())
+    return {
+        "arm": row.arm,
+        "baseline": row.is_baseline,
+        "overrides": list(found),
+        "levels": dict(zip(table.axes, row.levels, strict=True)),
+        "outcome": row.outcome,
+        "verdict": row.comparison.verdict if row.comparison else None,
+        **{key: row.first(key) for key in _ARM_KEYS},
+        "chosen": asdict(row.chosen) if row.chosen else None,
+        "main": _side(row.main),
+        "common": _side(row.common) if row.common else None,
+        "trials": [_run(run) for run in table.sweep.trials if run.arm == row.arm],
+    }
+
+
+def _side(side: Side) -> dict[str, Any]:
+    return {
+        "statistics": asdict(side.loss) if side.loss else None,
+        "contrasts": [_comparison(item) for item in side.comparisons],
+        "seeds": [run.seed for run in side.runs],
+        "runs": [_run(run) for run in side.runs],
+    }
+
+
+def _run(run: Run) -> dict[str, Any]:
+    return {"directory": run.directory.name, **{key: getattr(run, key) for key in _RUN_KEYS}}
+
+
+def _comparison(item: Comparison) -> dict[str, Any]:
+    found = item.contrast
+    bounds = {"low": found.low, "high": found.high} if found else {}
+    return {
+        "arm": item.arm,
+        "reference": item.reference,
+        "control": item.control,
+        "verdict": item.verdict,
+        "statistics": {**asdict(found), **bounds} if found else None,
+    }
+
+
+def _finite(value: Any) -> Any:
+    if isinstance(value, dict):
+        return {str(key): _finite(item) for key, item in value.items()}
+    if isinstance(value, Sequence) and not isinstance(value, str):
+        return [_finite(item) for item in value]
+    return str(value) if isinstance(value, float) and not math.isfinite(value) else value

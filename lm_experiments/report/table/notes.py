@@ -1,0 +1,231 @@
+"""The sentences around a table: how complete it is, how to read it, and where it comes from."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Sequence
+
+from lm_experiments.report.collect import Run
+from lm_experiments.report.declared import Study, Tuning
+from lm_experiments.report.statistics.compare import Comparison
+from lm_experiments.report.statistics.power import POWER
+from lm_experiments.report.statistics.verdicts import FEWEST_SEEDS, LEVEL
+from lm_experiments.report.table.caveats import listed, warnings
+from lm_experiments.report.table.columns import EDGE, UNITS, interval_text, p_text
+from lm_experiments.report.table.comparable import count_text, short_hash
+from lm_experiments.report.table.rows import Table, first_words
+
+ONE_SEED = (
+    "One seed per arm: differences are exploratory and no arm is claimed to be better (n = 1). "
+    "Add seed=0,1,2 to the command to measure the spread between seeds."
+)
+SOME_SINGLE = "Arms with n = 1 have no interval, and no claim can be made about them."
+TWO_SEEDS = f"Below {FEWEST_SEEDS} seeds there is no verdict: differences are exploratory (n = 2)."
+SEVERAL_SEEDS = (
+    "sd is over seeds (ddof 1); +/- is the half-width of the 95 % t interval of the mean. "
+    "Differences are paired over the seeds an arm shares with its reference; "
+    "below zero is a lower loss."
+)
+UNADJUSTED = "Intervals are not adjusted: one may leave out zero beside an unresolved verdict."
+NO_VERDICTS = "No verdicts and no p-values before every run has finished."
+POST_HOC = (
+    "These are not the contrasts the study declares, as another baseline was asked for; they are "
+    "exploratory."
+)
+DIRTY = "The code had uncommitted changes in every run, so the commit alone does not say what ran."
+LISTED_FAILURES = 5
+
+
+def headline(table: Table) -> str:
+    """One line on completeness, such as "12 arms, 36 of 36 runs finished (35 ok, 1 FAILED)."."""
+    runs = list({run.directory: run for run in table.sweep.runs}.values())
+    total = len(runs) + len(table.sweep.pending)
+    finished = sum(run.finished for run in runs)
+    verdicts = Counter(run.verdict for run in runs)
+    verdicts["waiting"] += len(table.sweep.pending)
+    counts = ", ".join(f"{n} {verdict}" for verdict, n in verdicts.items() if n)
+    arms = f"{len(table.rows)} {'arm' if len(table.rows) == 1 else 'arms'}"
+    if not table.sweep.complete:
+        return f"UNFINISHED: {finished} of {total} runs finished, {arms} ({counts})."
+    return f"{arms}, {total} of {total} runs finished ({counts})."
+
+
+def legend(table: Table) -> str:
+    """What the columns are measured in."""
+    measure = "Validation loss" if table.metric == "val_loss" else "The measure compared"
+    return (
+        f"{measure} is in {UNITS[table.metric]}, the mean over an arm's usable runs; "
+        "arms are sorted by it, those with failed runs last. FLOPs/token is for training."
+    )
+
+
+def notes(table: Table) -> list[str]:
+    """The lines under the table: reading aid, rule, tuning, provenance, failures, warnings."""
+    return [
+        *_reading(table),
+        *_rule(table),
+        *_other_contrasts(table),
+        *_tuning(table),
+        *_provenance(table),
+        *_failures(table),
+        *warnings(table),
+    ]
+
+
+def run_ids(table: Table) -> list[str]:
+    """For each arm, the directories of the runs its numbers come from."""
+    lines = []
+    for row in table.rows:
+        names = dict.fromkeys(run.directory.name for run in row.known)
+        lines.append(f"{row.arm}: {', '.join(names) or 'none yet'}")
+    return lines
+
+
+def _reading(table: Table) -> list[str]:
+    seeds = table.most_seeds
+    if seeds == 0:
+        return ["No run has a usable final loss yet."]
+    lines = [ONE_SEED] if seeds == 1 else [SEVERAL_SEEDS]
+    if seeds == 2:
+        lines.append(TWO_SEEDS)
+    if seeds > 1 and any(row.loss and row.loss.n == 1 for row in table.rows):
+        lines.append(SOME_SINGLE)
+    if not any(row.is_baseline and (row.loss or not row.runs) for row in table.rows):
+        lines.append(f"The baseline {table.baseline!r} has no usable run: no differences.")
+    return lines
+
+
+def _rule(table: Table) -> list[str]:
+    if table.most_seeds < 2 or not table.comparisons:
+        return []
+    if not table.sweep.complete:
+        return [NO_VERDICTS]
+    if table.most_seeds < FEWEST_SEEDS:
+        return []
+    family, margin = table.plan.family, table.plan.margin
+    size = "one contrast" if family == 1 else f"{family} contrasts, adjusted after Holm"
+    level = f"{LEVEL:g}".lstrip("0")
+    text = f"Verdicts: two-sided paired t tests at {level} over {size}"
+    if margin is not None:
+        text += (
+            f"; equivalent is within {margin:g} {UNITS[table.metric]} "
+            "(two one-sided tests), which goes before better and worse"
+        )
+    lines = [f"{text}. An arm with a failed run gets no other verdict. {UNADJUSTED}"]
+    if not table.plan.declared:
+        lines.append(POST_HOC)
+    if table.resolvable is not None:
+        share = f"{level} / {family}" if family > 1 else level
+        lines.append(
+            f"The smallest difference these seeds would find (power {POWER:g} at {share}), from "
+            f"the baseline's own spread: {table.resolvable:.4f} {UNITS[table.metric]}; less where "
+            "arms that share a seed vary together."
+        )
+    return lines
+
+
+def _other_contrasts(table: Table) -> list[str]:
+    """Contrasts of arms that are compared with more than one reference."""
+    first = {id(row.comparison) for row in table.rows}
+    return [_sentence(item) for item in table.comparisons if id(item) not in first]
+
+
+def _sentence(item: Comparison) -> str:
+    found = item.contrast
+    if found is None:
+        return f"{item.arm} against {item.reference}: {item.verdict}."
+    p = f", p {p_text(found.adjusted_p)}" if found.adjusted_p is not None else ""
+    return (
+        f"{item.arm} against {item.reference}: {found.mean:+.4f} {interval_text(found)}{p}, "
+        f"{item.verdict}."
+    )
+
+
+def _tuning(table: Table) -> list[str]:
+    study = table.sweep.study
+    if study is None or study.tuning is None:
+        return []
+    tuning, trials = study.tuning, table.sweep.trials
+    finished = sum(run.finished for run in trials)
+    if not tuning.chosen:
+        return [f"Tuning of {tuning.key} is UNFINISHED: {finished} of {len(trials)} trials so far."]
+    edges = [row.arm for row in table.rows if row.chosen and row.chosen.edge]
+    lines = [f"Tuned for every arm alone: {tuning.key} over {_budget(tuning, trials)}."]
+    if edges:
+        lines.append(
+            f"{EDGE} marks a best value at the edge of the grid; beyond it the arm may do better: "
+            f"{listed(edges)}."
+        )
+    return lines
+
+
+def _budget(tuning: Tuning, trials: Iterable[Run]) -> str:
+    runs = list(trials)
+    counts = Counter(run.arm for run in runs)
+    per_arm = sorted(set(counts.values())) or [tuning.trials]
+    number = " to ".join(dict.fromkeys(str(n) for n in (per_arm[0], per_arm[-1])))
+    every = " each" if len(per_arm) > 1 else " for each arm"
+    seeds = ", ".join(map(str, tuning.seeds))
+    grid = ", ".join(f"{value:g}" for value in tuning.grid)
+    tokens = sorted({run.tokens for run in runs if run.usable and run.tokens})
+    length = f" of {listed(f'{n:,.0f}' for n in tokens)} tokens" if tokens else ""
+    return f"{grid} with seed {seeds}: {number} trials{every}{length}, chosen by mean loss"
+
+
+def _provenance(table: Table) -> list[str]:
+    runs = [run for run in table.sweep.runs if run.usable]
+    facts = [
+        ("seeds", [str(seed) for seed in sorted({run.seed for run in table.sweep.runs})]),
+        ("steps", _distinct(count_text(run.steps) for run in runs)),
+        ("training tokens", _distinct(count_text(run.tokens) for run in runs)),
+        ("validation tokens", _distinct(count_text(run.val_tokens) for run in runs)),
+        ("evaluation context", _distinct(count_text(run.eval_context) for run in runs)),
+        ("matched", _matched(table.sweep.study)),
+        ("data", _distinct(short_hash(run.data_hash) for run in runs)),
+        ("tokenizer", _distinct(short_hash(run.tokenizer_hash) for run in runs)),
+        ("commit", _distinct(short_hash(run.commit) for run in runs)),
+        ("threads", _distinct(count_text(run.threads) for run in runs)),
+        ("device", _distinct(run.device for run in runs)),
+    ]
+    line = "; ".join(f"{name} {listed(values)}" for name, values in facts if values)
+    dirty = bool(runs) and all(run.commit and run.commit.endswith("+dirty") for run in runs)
+    return [*([f"{line[:1].upper()}{line[1:]}."] if runs else []), *([DIRTY] if dirty else [])]
+
+
+def _matched(study: Study | None) -> list[str]:
+    if study is None or not study.match:
+        return []
+    within = f" within {study.match_tolerance:g}" if study.match_tolerance is not None else ""
+    return [study.match if study.match == "none" else f"on {study.match}{within}"]
+
+
+def _failures(table: Table) -> list[str]:
+    failing = list({run.directory: run for run in table.sweep.runs if run.failing}.values())
+    crashed = [run for run in failing if run.status == "failed"]
+    lines = [_crash(run) for run in crashed[:LISTED_FAILURES]]
+    hidden = len(crashed) - len(lines)
+    lines += [f"{hidden} more runs FAILED."] if hidden else []
+    ends: dict[tuple[str, str], list[Run]] = {}
+    for run in failing:
+        if run.status != "failed":
+            ends.setdefault((run.arm, run.verdict), []).append(run)
+    return [*lines, *(_broken(arm, verdict, runs) for (arm, verdict), runs in ends.items())]
+
+
+def _crash(run: Run) -> str:
+    reason = first_words(run.error or "no error recorded", 160)
+    return f"FAILED {run.arm} seed {run.seed}: {reason} (see {run.directory.name}/train.log)"
+
+
+def _broken(arm: str, verdict: str, runs: Sequence[Run]) -> str:
+    return f"{arm} {verdict}: {listed(map(_ending, runs), LISTED_FAILURES)}."
+
+
+def _ending(run: Run) -> str:
+    step = f" at step {run.outcome_step:,.0f}" if run.outcome_step is not None else ""
+    setting = "".join(f" {key}={value:g}" for key, value in run.setting.items())
+    return f"seed {run.seed}{setting}{step}"
+
+
+def _distinct(values: Iterable[str | None]) -> list[str]:
+    return sorted({value for value in values if value is not None})

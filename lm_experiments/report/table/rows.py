@@ -1,0 +1,274 @@
+"""Turn runs into the rows of a table: one per arm, with statistics over its seeds."""
+
+from __future__ import annotations
+
+import difflib
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+
+from lm_experiments.errors import InputError
+from lm_experiments.report.collect import Run, Sweep
+from lm_experiments.report.declared import REPORT, TUNED, Choice
+from lm_experiments.report.statistics.compare import Comparison, Plan, compare, plan_contrasts
+from lm_experiments.report.statistics.contrasts import Contrast, Summary, summarize
+from lm_experiments.report.statistics.power import ALPHA, resolvable_from_baseline
+from lm_experiments.report.statistics.verdicts import ranking_key
+from lm_experiments.report.table.comparable import refuse_mixed, tokenizers_differ
+
+ERROR_CHARACTERS = 60
+METRICS = ("val_loss", "bits_per_byte")
+
+
+@dataclass(frozen=True)
+class Side:
+    """An arm's runs under one setting: their mean and the contrasts they are in."""
+
+    runs: tuple[Run, ...]
+    loss: Summary | None
+    comparisons: tuple[Comparison, ...] = ()
+
+    @property
+    def usable(self) -> tuple[Run, ...]:
+        """The runs whose final loss is in the mean."""
+        return tuple(run for run in self.runs if run.usable)
+
+    @property
+    def outcome(self) -> str:
+        """What became of the runs: "ok", "2 of 3 ok, 1 diverged", "FAILED: the error"."""
+        counts = Counter(run.verdict for run in self.runs)
+        total = len(self.runs)
+        if not counts:
+            return "waiting"
+        if len(counts) > 1:
+            others = [f"{n} {verdict}" for verdict, n in counts.items() if verdict != "ok"]
+            return ", ".join([f"{counts['ok']} of {total} ok", *others])
+        (verdict,) = counts
+        error = next((run.error for run in self.runs if run.error), None)
+        count = "" if total == 1 or verdict == "ok" else f" ({total} of {total})"
+        reason = f": {first_words(error)}" if verdict == "FAILED" and error else ""
+        return f"{verdict}{count}{reason}"
+
+
+@dataclass(frozen=True)
+class Row:
+    """One arm: `levels` are its values on the table's axes; losses are in the table's metric.
+
+    `main` is what the arm is judged by. In a tuned study that is the arm at its own best setting,
+    `chosen`, and `common` is the arm at the baseline's; elsewhere both of these are None. `lost`
+    tells that no trial of its tuning succeeded.
+    """
+
+    arm: str
+    levels: tuple[str, ...]
+    is_baseline: bool
+    main: Side
+    common: Side | None = None
+    chosen: Choice | None = None
+    lost: bool = False
+
+    @property
+    def runs(self) -> tuple[Run, ...]:
+        """The runs the arm is judged by."""
+        return self.main.runs
+
+    @property
+    def usable(self) -> tuple[Run, ...]:
+        """Those whose final loss is in the mean."""
+        return self.main.usable
+
+    @property
+    def known(self) -> tuple[Run, ...]:
+        """All runs of the arm but its trials, those it is judged by before the others."""
+        return (*self.main.runs, *(self.common.runs if self.common else ()))
+
+    @property
+    def loss(self) -> Summary | None:
+        """The mean over usable runs, None without any."""
+        return self.main.loss
+
+    @property
+    def comparison(self) -> Comparison | None:
+        """The first contrast in which this arm is compared with another."""
+        return self.main.comparisons[0] if self.main.comparisons else None
+
+    @property
+    def difference(self) -> Contrast | None:
+        """The arm minus its reference."""
+        return self.comparison.contrast if self.comparison else None
+
+    @property
+    def outcome(self) -> str:
+        """What became of the runs, with failures at the baseline's setting named apart."""
+        if self.lost:
+            return "every tuning trial failed"
+        if self.common is None or not any(run.failing for run in self.common.runs):
+            return self.main.outcome
+        if self.common.runs == self.main.runs:
+            return self.main.outcome
+        return f"{self.main.outcome}; at the baseline's setting {self.common.outcome}"
+
+    def first(self, name: str) -> float | None:
+        """A number that is the same for all runs of an arm, from the first run that knows it."""
+        return next((v for run in self.known if (v := getattr(run, name)) is not None), None)
+
+    def mean(self, name: str) -> float | None:
+        """A measured number, averaged over the usable runs that have it."""
+        values = [v for run in self.usable if (v := getattr(run, name)) is not None]
+        summary = summarize(values)
+        return None if summary is None else summary.mean
+
+
+@dataclass(frozen=True)
+class Table:
+    """Rows by loss, arms with failures last; `axes` is empty when labels are used.
+
+    `comparisons` are all contrasts the verdicts rest on. `resolvable` is the smallest difference
+    the seeds could have shown, from the baseline's spread. `mixed` tells that runs which differ
+    in what they should share were allowed in.
+    """
+
+    sweep: Sweep
+    baseline: str
+    axes: tuple[str, ...]
+    rows: tuple[Row, ...]
+    plan: Plan
+    comparisons: tuple[Comparison, ...]
+    resolvable: float | None = None
+    mixed: bool = False
+
+    @property
+    def metric(self) -> str:
+        """What arms are compared by: "val_loss" or "bits_per_byte"."""
+        return self.plan.metric
+
+    @property
+    def most_seeds(self) -> int:
+        """The largest number of seeds behind any mean, 0 when there is none."""
+        sides = [side for row in self.rows for side in (row.main, row.common) if side]
+        return max((side.loss.n for side in sides if side.loss), default=0)
+
+    @property
+    def tuned(self) -> bool:
+        """Whether arms are also shown at their own best setting."""
+        return self.sweep.study is not None and self.sweep.study.tuning is not None
+
+
+def build_table(sweep: Sweep, baseline: str | None = None, allow_mixed: bool = False) -> Table:
+    """Summarise each arm and compare it with its reference.
+
+    `baseline` None takes the study's, or the first declared arm. Raises `InputError` for a
+    baseline that is not an arm of the sweep, and, unless `allow_mixed`, for runs that differ in
+    data, code, evaluation or budget without meaning to.
+    """
+    chosen = baseline or (sweep.study.baseline if sweep.study else sweep.arms[0])
+    if chosen not in sweep.arms:
+        raise InputError(_unknown_baseline(chosen, sweep.arms))
+    if not allow_mixed:
+        refuse_mixed(sweep)
+    plan = plan_contrasts(sweep, chosen, _metric(sweep))
+    sides = _judged(sweep), _by_arm(sweep, REPORT)
+    lost = sweep.study.lost if sweep.study else frozenset()
+    found = [
+        compare(plan, sides[0], _planned(sweep), sweep.complete, lost),
+        compare(plan, sides[1], _planned(sweep), sweep.complete),
+    ]
+    levels = arm_levels(sweep)
+    rows = []
+    for arm in sweep.arms:
+        main, common = (_side(arm, *pair, plan) for pair in zip(sides, found, strict=True))
+        row = Row(arm, levels.get(arm, ()), arm == chosen, main)
+        rows.append(_with_tuning(row, common, sweep))
+    rows.sort(key=_rank)
+    resolvable = _resolvable(next(row for row in rows if row.is_baseline), plan)
+    axes = sweep.axes if levels else ()
+    return Table(sweep, chosen, axes, tuple(rows), plan, tuple(found[0]), resolvable, allow_mixed)
+
+
+def arm_levels(sweep: Sweep) -> dict[str, tuple[str, ...]]:
+    """Each arm's value on every axis; empty unless all arms set exactly the declared axes."""
+    levels = {}
+    for run in sweep.runs:
+        given = dict(item.lstrip("+").partition("=")[::2] for item in run.overrides)
+        if not sweep.axes or set(given) != set(sweep.axes):
+            return {}
+        levels[run.arm] = tuple(given[axis] for axis in sweep.axes)
+    return levels if len(levels) == len(sweep.arms) else {}
+
+
+def first_words(text: str, limit: int = ERROR_CHARACTERS) -> str:
+    """The beginning of a text, cut between words and marked with dots when it is longer."""
+    if len(text) <= limit:
+        return text
+    return text[: limit - 3].rsplit(" ", 1)[0] + "..."
+
+
+def _metric(sweep: Sweep) -> str:
+    primary = sweep.study.primary if sweep.study else METRICS[0]
+    if primary not in METRICS:
+        raise InputError(
+            f"The study's primary measure is {primary!r}; a table compares {' or '.join(METRICS)}."
+        )
+    return "bits_per_byte" if tokenizers_differ(sweep) else primary
+
+
+def _judged(sweep: Sweep) -> dict[str, tuple[Run, ...]]:
+    """The runs each arm is judged by: its tuned ones where the study tunes it."""
+    plain, study = _by_arm(sweep, REPORT), sweep.study
+    if study is None or study.tuning is None:
+        return plain
+    tuned = _by_arm(sweep, TUNED)
+    # A control is the baseline over again, at whichever setting it was run.
+    kept = {arm for arm in study.controls if not tuned[arm]}
+    return {arm: plain[arm] if arm in kept else tuned[arm] for arm in sweep.arms}
+
+
+def _by_arm(sweep: Sweep, role: str) -> dict[str, tuple[Run, ...]]:
+    runs: dict[str, list[Run]] = {arm: [] for arm in sweep.arms}
+    for run in sweep.runs:
+        if run.role == role:
+            runs[run.arm].append(run)
+    return {arm: tuple(found) for arm, found in runs.items()}
+
+
+def _planned(sweep: Sweep) -> int:
+    return len(sweep.study.seeds) if sweep.study else 0
+
+
+def _side(
+    arm: str, runs: Mapping[str, Sequence[Run]], comparisons: Sequence[Comparison], plan: Plan
+) -> Side:
+    values = [v for run in runs[arm] if (v := run.value(plan.metric)) is not None]
+    mine = tuple(item for item in comparisons if item.arm == arm)
+    return Side(tuple(runs[arm]), summarize(values), mine)
+
+
+def _with_tuning(row: Row, common: Side, sweep: Sweep) -> Row:
+    study = sweep.study
+    if study is None or study.tuning is None:
+        return row
+    chosen = study.tuning.chosen.get(row.arm)
+    return replace(row, common=common, chosen=chosen, lost=row.arm in study.lost)
+
+
+def _rank(row: Row) -> tuple[int, float, float]:
+    failed = len(row.common.runs if row.lost and row.common else [r for r in row.runs if r.failing])
+    common = row.common.loss if row.common else None
+    # While arms are being tuned there is no other loss to rank them by.
+    behind = ranking_key(common.mean if common else None, 0)[1]
+    return (*ranking_key(row.loss.mean if row.loss else None, failed), behind)
+
+
+def _resolvable(baseline: Row, plan: Plan) -> float | None:
+    loss = baseline.loss
+    if loss is None or loss.sd is None or not plan.family:
+        return None
+    return resolvable_from_baseline(loss.sd, loss.n, alpha=ALPHA / plan.family)
+
+
+def _unknown_baseline(name: str, arms: Sequence[str]) -> str:
+    near = difflib.get_close_matches(name, arms, n=1, cutoff=0.0)
+    listed = ", ".join(repr(arm) for arm in arms[:12])
+    more = f" and {len(arms) - 12} more" if len(arms) > 12 else ""
+    hint = f"; did you mean --baseline {near[0]!r}" if near else ""
+    return f"No arm is called {name!r}; the arms are {listed}{more}{hint}."

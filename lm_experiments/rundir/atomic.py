@@ -1,0 +1,98 @@
+"""Files that are whole or absent."""
+
+from __future__ import annotations
+
+import json
+import math
+import os
+import tempfile
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from lm_experiments.rundir.names import damaged
+
+# How the names of files end that are still being written.
+UNFINISHED = ".part"
+# JSON has no words for these numbers.
+SPECIAL_NUMBERS = {"nan": math.nan, "inf": math.inf, "-inf": -math.inf}
+
+
+def remove_unfinished(folder: Path, names: str = "*") -> None:
+    """Remove what a killed process left half written; nobody may be writing there now."""
+    for path in folder.glob(f"{names}{UNFINISHED}"):
+        path.unlink(missing_ok=True)
+
+
+def write_atomically(path: Path, text: str) -> None:
+    """Write a UTF-8 file so that nobody ever sees half of it; what was there is replaced.
+
+    Raises:
+        OSError: naming the file, where it cannot be written.
+    """
+    try:
+        _write(path, text)
+    except OSError as error:
+        raise OSError(error.errno, error.strerror, str(path)) from error
+
+
+def _write(path: Path, text: str) -> None:
+    descriptor, temporary = tempfile.mkstemp(
+        dir=path.parent, prefix=f".{path.name}.", suffix=UNFINISHED
+    )
+    try:
+        with os.fdopen(descriptor, "w", encoding="utf-8") as file:
+            file.write(text)
+            file.flush()
+            os.fsync(file.fileno())
+        Path(temporary).chmod(0o666 & ~_UMASK)
+        Path(temporary).replace(path)
+    except BaseException:
+        Path(temporary).unlink(missing_ok=True)
+        raise
+
+
+def write_json(path: Path, value: Any) -> None:
+    """Write readable JSON, whole or not at all; nan and infinities become words."""
+    text = json.dumps(jsonable(value), indent=2, ensure_ascii=False, allow_nan=False)
+    write_atomically(path, text + "\n")
+
+
+def read_object(path: Path) -> dict[str, Any]:
+    """Return the JSON object in a file.
+
+    Raises:
+        FileNotFoundError: where there is no file.
+        InputError: where it holds something else.
+    """
+    try:
+        value = json.loads(path.read_bytes())
+    except ValueError:
+        raise damaged(path, "it is not JSON") from None
+    if not isinstance(value, dict):
+        raise damaged(path, "it holds no object")
+    return value
+
+
+def jsonable(value: Any) -> Any:
+    """Return nested plain values with numbers that JSON lacks as words."""
+    if isinstance(value, Mapping):
+        return {key: jsonable(item) for key, item in value.items()}
+    if isinstance(value, Sequence) and not isinstance(value, str):
+        return [jsonable(item) for item in value]
+    return str(value) if isinstance(value, float) and not math.isfinite(value) else value
+
+
+def number_or_word(value: Any) -> Any:
+    """Return a value of JSON with "nan", "inf" and "-inf" as the numbers they stand for."""
+    return SPECIAL_NUMBERS.get(value, value) if isinstance(value, str) else value
+
+
+def _umask() -> int:
+    current = os.umask(0o077)
+    os.umask(current)
+    return current
+
+
+# Looked at once, while nothing else runs: it can be read only by setting it for a moment.
+_UMASK = _umask()

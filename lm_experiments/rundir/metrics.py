@@ -1,0 +1,60 @@
+"""``metrics.jsonl``: one row for each logged step, appended while the run goes on."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Iterator
+from pathlib import Path
+from typing import Any
+
+from lm_experiments.rundir.atomic import jsonable, number_or_word, write_atomically
+
+Row = dict[str, Any]
+
+# The end of the file that `last_rows` reads: some dozens of rows.
+TAIL_BYTES = 16384
+
+
+def row_text(row: Row) -> str:
+    """Return a row as the line that the file holds."""
+    return json.dumps(jsonable(row), allow_nan=False) + "\n"
+
+
+def read_rows(path: Path, key: str = "") -> list[Row]:
+    """Return the rows of a file in written order, only those holding ``key`` where it is given.
+
+    Lines that a kill or a bad disk has damaged are left out; no file gives no rows.
+    """
+    if not path.is_file():
+        return []
+    marker = f'"{key}"'.encode()
+    lines = path.read_bytes().splitlines()
+    return list(_rows(line for line in lines if not key or marker in line))
+
+
+def last_rows(path: Path) -> list[Row]:
+    """Return the rows at the end of a file that may be growing."""
+    try:
+        with path.open("rb") as file:
+            size = file.seek(0, 2)
+            file.seek(max(0, size - TAIL_BYTES))
+            return list(_rows(file.read().splitlines()))
+    except OSError:
+        return []
+
+
+def write_rows(path: Path, rows: Iterable[Row]) -> None:
+    """Replace the rows of a file, unless it holds just these."""
+    text = "".join(map(row_text, rows))
+    if not path.is_file() or path.read_bytes() != text.encode():
+        write_atomically(path, text)
+
+
+def _rows(lines: Iterable[bytes]) -> Iterator[Row]:
+    for line in lines:
+        try:
+            row = json.loads(line)
+        except ValueError:
+            continue
+        if isinstance(row, dict) and isinstance(row.get("step"), int):
+            yield {key: number_or_word(value) for key, value in row.items()}

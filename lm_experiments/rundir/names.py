@@ -1,0 +1,40 @@
+"""The names of the files of run and sweep directories, and what to do where one is damaged."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from lm_experiments.errors import InputError
+
+# Of a run.
+CONFIG = "config.yaml"
+IDENTITY = "identity.json"
+METRICS = "metrics.jsonl"
+RESULT = "result.json"
+LOG = "train.log"
+LOCK = ".lock"
+CHECKPOINTS = "checkpoints"
+# Of a sweep.
+SWEEP = "sweep.json"
+
+_REMEDIES = {
+    RESULT: "remove it, and the same command trains the run again",
+    SWEEP: "remove it, and the same command writes it again; the runs beside it stay",
+    IDENTITY: "remove it, and the same command writes it again",
+}
+_ANYTHING = "put it back from a copy, or remove its folder and repeat the command"
+
+
+def damaged(path: Path, reason: str) -> InputError:
+    """Return the error for a file that does not hold what it should.
+
+    Args:
+        path: the file.
+        reason: what is wrong with it, to follow "is damaged:".
+    """
+    return InputError(f"{path} is damaged ({reason}); {_REMEDIES.get(path.name, _ANYTHING)}.")
+
+
+def log_name(rank: int) -> str:
+    """Return the name of the log of one process; rank zero's is the run's."""
+    return f"train.rank{rank}.log" if rank else LOG

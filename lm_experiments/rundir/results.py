@@ -1,0 +1,163 @@
+"""``result.json``: how a run ended, what it reached, what it cost, and how it can be traced."""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+from lm_experiments.errors import InputError
+from lm_experiments.rundir.atomic import number_or_word, read_object, write_json
+from lm_experiments.rundir.names import LOG, RESULT, damaged
+from lm_experiments.rundir.parse import build
+
+# What a result says, and what is said of a run without one.
+DONE, FAILED, INTERRUPTED, WAITING, RUNNING = "done", "failed", "interrupted", "waiting", "running"
+STATUSES = (DONE, FAILED, INTERRUPTED)
+
+# How a run that is done turned out.
+OK, SPIKED, DEGRADED = "ok", "spiked", "degraded"
+DIVERGED, NON_FINITE, FAILED_AT_INIT = "diverged", "non-finite", "failed-at-init"
+# Outcomes whose loss is not averaged: they count against the arm.
+BROKEN = (DIVERGED, NON_FINITE, FAILED_AT_INIT)
+# Outcomes that end a run before its last step.
+CUT_SHORT = (NON_FINITE, FAILED_AT_INIT)
+
+
+@dataclass(frozen=True)
+class RunError:
+    """What stopped a run: the kind of error, a sentence, and the log that has its traceback."""
+
+    type: str
+    message: str
+    traceback: str | None = LOG
+
+    def __str__(self) -> str:
+        return " ".join(f"{self.type}: {self.message}".split())
+
+
+@dataclass(frozen=True)
+class Result:
+    """What is known of a run that ended; None where it did not come to that.
+
+    Attributes:
+        status: one of `STATUSES`.
+        outcome: of a run that is done: ok, spiked, degraded, diverged, non-finite, failed-at-init.
+        outcome_step: the step at which its outcome showed.
+        val_loss: nats per token over the whole validation set, by the last weights.
+        initial_loss: nats per token of the first training batch.
+        gradient_norm_at_init: the global norm of the first gradient.
+        eval_context: tokens of context the loss was measured with.
+        steps: optimizer steps made.
+        parameters: by part, with ``total`` and ``non_embedding``.
+        match: the rule by which feed-forwards were made comparable, within ``match_tolerance``.
+        flops_per_token: of training, forward and backward.
+        seconds: of training, validation not counted.
+        learning_rate: the peak.
+        strategy: single, ddp or fsdp.
+        wandb: what the mirror in W&B became: online, offline, disabled or none.
+        dirty: whether the code differed from its commit.
+    """
+
+    status: str
+    arm: str
+    seed: int
+    config_hash: str | None = None
+    data_hash: str | None = None
+    outcome: str | None = None
+    outcome_step: int | None = None
+    val_loss: float | None = None
+    val_tokens: int | None = None
+    bits_per_byte: float | None = None
+    perplexity: float | None = None
+    initial_loss: float | None = None
+    gradient_norm_at_init: float | None = None
+    eval_context: int | None = None
+    steps: int | None = None
+    tokens: int | None = None
+    parameters: dict[str, int] = field(default_factory=dict)
+    ffn_width: int | None = None
+    match: str | None = None
+    match_tolerance: float | None = None
+    flops_per_token: int | None = None
+    train_flops: int | None = None
+    seconds: float | None = None
+    tokens_per_second: float | None = None
+    learning_rate: float | None = None
+    device: str | None = None
+    world_size: int | None = None
+    strategy: str | None = None
+    precision: str | None = None
+    threads: int | None = None
+    peak_memory_bytes: int | None = None
+    tokenizer_hash: str | None = None
+    wandb: str | None = None
+    commit: str | None = None
+    dirty: bool | None = None
+    code_hash: str | None = None
+    versions: dict[str, str] = field(default_factory=dict)
+    machine: str | None = None
+    error: RunError | None = None
+
+    @property
+    def usable(self) -> bool:
+        """Whether the loss may be averaged: trained to the end, and a finite number."""
+        trained = self.status == DONE and self.outcome not in BROKEN
+        return trained and self.val_loss is not None and math.isfinite(self.val_loss)
+
+
+def read_result(run_dir: Path) -> Result | None:
+    """Return the run's result, None where there is none.
+
+    Raises:
+        InputError: where the file is there and does not say how the run ended.
+    """
+    path = run_dir / RESULT
+    try:
+        values = read_object(path)
+    except FileNotFoundError:
+        return None
+    if values.get("status") not in STATUSES:
+        reason = f"status is {values.get('status')!r}, not one of {', '.join(STATUSES)}"
+        raise damaged(path, reason)
+    try:
+        return _result(values)
+    except InputError as error:
+        raise damaged(path, str(error).rstrip(".")) from None
+
+
+def write_result(run_dir: Path, result: Result) -> None:
+    """Write the run's result, whole or not at all."""
+    write_json(run_dir / RESULT, dataclasses.asdict(result))
+
+
+def run_status(run_dir: Path) -> str:
+    """Return what the run's result says of it, ``waiting`` where there is none."""
+    result = read_result(run_dir)
+    return result.status if result else WAITING
+
+
+def is_done(run_dir: Path) -> bool:
+    """Return whether a run was trained to its end; a result that cannot be read does not say so."""
+    try:
+        return run_status(run_dir) == DONE
+    except (OSError, InputError):
+        return False
+
+
+def _result(values: Mapping[str, Any]) -> Result:
+    known = {key: number_or_word(value) for key, value in values.items() if key in _fields()}
+    return build(Result, known, "", {"error": _error})
+
+
+def _error(values: Any) -> RunError | None:
+    return None if values is None else build(RunError, values, "error")
+
+
+@cache
+def _fields() -> frozenset[str]:
+    return frozenset(field.name for field in dataclasses.fields(Result))

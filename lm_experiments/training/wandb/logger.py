@@ -1,0 +1,385 @@
+"""A run's mirror in Weights & Biases, which may fail in any way without stopping the training.
+
+The local `metrics.jsonl` is the source of truth; after a resume W&B is brought level with it.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+import os
+import re
+import struct
+from argparse import Namespace
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from lightning.pytorch.loggers import Logger
+from lightning.pytorch.utilities import rank_zero_only
+
+from lm_experiments.training.wandb.offline import ID_FILE, UNSENT_FILE
+from lm_experiments.training.wandb.run_id import run_id
+
+if TYPE_CHECKING:
+    from types import ModuleType
+
+    from wandb import Run
+
+    from lm_experiments.training.logger_config import LoggerConfig
+
+log = logging.getLogger(__name__)
+
+X_AXIS = "trainer/global_step"
+FINISH_TIMEOUT = 60.0
+
+_NAME_LIMIT = 128
+
+# What the client calls its modes, in ours.
+_CLIENT_MODES = {
+    "online": "online",
+    "run": "online",
+    "shared": "online",
+    "offline": "offline",
+    "dryrun": "offline",
+    "disabled": "disabled",
+}
+_FALLBACK = {"online": "offline", "offline": "disabled"}
+
+# A transaction log's framing: blocks of fragments headed by checksum, length and kind, where kind
+# is whole, first, middle or last.
+_BLOCK = 32768
+_FRAGMENT = struct.Struct("<IHB")
+_FRAGMENT_KINDS = (1, 2, 3, 4)
+_STARTS = (1, 2)
+_ENDS = (1, 4)
+
+# Whole words, so that `eos_token`, `tokens` and `tokenizer` stay.
+_SECRET = re.compile(
+    r"api_?key|secret|password|credential|^((access|auth|bearer|api|hf|hub|wandb)_?)?token$",
+    re.IGNORECASE,
+)
+
+# Git, code and requirements are recorded by the run directory; scanning for them is most of the
+# client's start-up time.
+_SETTINGS: dict[str, Any] = {
+    "silent": True,
+    "console": "off",
+    "disable_git": True,
+    "disable_code": True,
+    "save_code": False,
+    "label_disable": True,
+    "finish_timeout": FINISH_TIMEOUT,
+    "finish_timeout_raises": True,
+    "x_save_requirements": False,
+    "x_transaction_log_flush_interval": 2.0,
+}
+
+
+@dataclass(frozen=True)
+class RunIdentity:
+    """What W&B is told about a run: its directory, its place in the sweep and its config."""
+
+    directory: Path
+    sweep: str
+    arm: str
+    seed: int
+    config: Mapping[str, Any]
+
+
+class InertExperiment:
+    """Stands in for the W&B run where there is none; any use of it does nothing."""
+
+    def __getattr__(self, name: str) -> InertExperiment:
+        if name.startswith("__"):
+            raise AttributeError(name)
+        return self
+
+    def __setattr__(self, name: str, value: object) -> None: ...
+
+    def __call__(self, *args: object, **kwargs: object) -> InertExperiment:  # noqa: D102
+        return self
+
+    def __getitem__(self, key: object) -> InertExperiment:
+        return self
+
+    def __setitem__(self, key: object, value: object) -> None: ...
+
+
+class WandbMirror(Logger):
+    """Sends every logged row to one W&B run, with `trainer/global_step` as the x axis.
+
+    `mode` is what the run became: online, offline or disabled. Errors of the client end the
+    mirroring with one warning; they are never raised. Ranks above zero hold no run.
+    """
+
+    def __init__(self, config: LoggerConfig, identity: RunIdentity) -> None:
+        super().__init__()
+        self._identity = identity
+        self._project = config.project
+        self._run: Run | None = None
+        self._known: dict[int, set[str]] = {}
+        self._server_step = -1
+        self._last_step = 0
+        self.mode = "disabled"
+        if getattr(rank_zero_only, "rank", 0) == 0:
+            self._start(config)
+
+    def _start(self, config: LoggerConfig) -> None:
+        continued = (self._identity.directory / ID_FILE).is_file()
+        self._run, self.mode = start_run(config, self._identity)
+        if self._run is not None and continued:
+            self._known, self._server_step = _already_sent(self._run, self._identity, self.mode)
+        if self._run is not None and self.mode == "online":
+            log.info("W&B run: %s", self._run.url)
+
+    @property
+    def experiment(self) -> Run | InertExperiment:
+        """The live `wandb.Run`, or an object that ignores every use."""
+        return InertExperiment() if self._run is None else self._run
+
+    @property
+    def name(self) -> str:
+        """The W&B project."""
+        return self._project
+
+    @property
+    def version(self) -> str:
+        """The W&B run id, empty where there is no run."""
+        return "" if self._run is None else str(self._run.id)
+
+    @property
+    def save_dir(self) -> str:
+        """The run directory; the client's files are in its `wandb` folder."""
+        return str(self._identity.directory)
+
+    def log_metrics(self, metrics: Mapping[str, float], step: int | None = None) -> None:
+        """Send one row; without a step it belongs to the last one seen."""
+        self._last_step = step = self._last_step if step is None else step
+        if (run := self._run) is None or step <= self._server_step:
+            return
+        known = self._known.get(step, set())
+        if row := {key: value for key, value in metrics.items() if key not in known}:
+            self._guard(lambda: run.log({**row, X_AXIS: step}))
+
+    def log_hyperparams(
+        self, params: dict[str, Any] | Namespace, *args: Any, **kwargs: Any
+    ) -> None:
+        """Do nothing: the run's config is the resolved `config.yaml` and stays equal to it."""
+
+    def bring_level(self, rows: Iterable[Mapping[str, Any]]) -> None:
+        """Send the rows of `metrics.jsonl` that a killed process logged but W&B never got."""
+        for row in rows:
+            step = int(row["step"])
+            self.log_metrics({k: _number(v) for k, v in row.items() if k != "step"}, step)
+
+    def finish(self, exit_code: int) -> None:
+        """End the run (0 is success); waits at most `FINISH_TIMEOUT` seconds for an upload."""
+        run, self._run = self._run, None
+        if run is not None:
+            if self._guard(lambda: _finish(run, exit_code)) and self.mode == "online":
+                (self._identity.directory / UNSENT_FILE).unlink(missing_ok=True)
+            _close_service()
+
+    def _guard(self, call: Callable[[], object]) -> bool:
+        """Return whether the client did what it was told; if not, it is told nothing more."""
+        try:
+            call()
+            return True
+        except Exception as error:
+            self._run = None
+            if self.mode == "online":
+                # The end of the sweep says how to send the rest.
+                with contextlib.suppress(OSError):
+                    (self._identity.directory / UNSENT_FILE).touch()
+            log.warning(
+                "W&B stopped working (%s: %s); training goes on and metrics.jsonl is complete.",
+                type(error).__name__,
+                error,
+            )
+            _drop_service()
+            return False
+
+
+def _finish(run: Run, exit_code: int) -> None:
+    with _quiet():
+        run.finish(exit_code=exit_code)
+
+
+def start_run(config: LoggerConfig, identity: RunIdentity) -> tuple[Run | None, str]:
+    """Start a W&B run and return it with its mode, falling back from online to offline to none.
+
+    Never prompts, never reuses a live run, never raises because of W&B.
+    """
+    run: Run | None = None
+    problem: Exception | None = None
+    try:
+        mode = _resolve_mode(config)
+    except Exception as error:
+        mode, problem = "offline", error
+    while run is None and mode != "disabled":
+        try:
+            run = _init(config, identity, mode)
+        except Exception as error:
+            mode, problem = _FALLBACK[mode], error
+            _close_service()
+    if problem is not None:
+        log.warning("W&B: %s; this run's W&B log is %s.", _line(problem), mode)
+    return run, mode
+
+
+def _resolve_mode(config: LoggerConfig) -> str:
+    wanted = config.mode
+    if wanted == "disabled":
+        return wanted
+    with _quiet() as wandb:
+        if wanted == "auto":
+            said = os.environ.get("WANDB_MODE") or wandb.setup().settings.mode
+            wanted = _CLIENT_MODES[said]
+        if wanted != "online" or _has_credentials(wandb.setup().settings.base_url):
+            return wanted
+    if config.mode == "online":
+        raise LookupError("logger.mode=online but no API key is found, see `wandb login`")
+    return "offline"
+
+
+def _has_credentials(host: str) -> bool:
+    """Look where the client itself looks: environment, netrc, settings; no network, no prompt."""
+    from wandb.sdk.lib import wbauth
+
+    found = wbauth.authenticate_session(
+        host=host, source="lm_experiments", prompt=False, update_session=False
+    )
+    return found is not None
+
+
+def _init(config: LoggerConfig, identity: RunIdentity, mode: str) -> Run:
+    with _quiet() as wandb:
+        known = wandb.Settings.model_fields
+        settings = {key: value for key, value in _SETTINGS.items() if key in known}
+        run: Run = wandb.init(
+            mode=mode,
+            project=config.project,
+            entity=config.entity,
+            tags=list(config.tags),
+            dir=str(identity.directory),
+            id=run_id(identity.directory),
+            resume="allow",
+            reinit="create_new",
+            group=identity.sweep[:_NAME_LIMIT],
+            name=f"{identity.arm} s{identity.seed}"[:_NAME_LIMIT],
+            job_type="train",
+            config=public_config(identity.config),
+            settings=wandb.Settings(init_timeout=config.init_timeout, **settings),
+        )
+        run.define_metric(X_AXIS)
+        run.define_metric("*", step_metric=X_AXIS)
+        return run
+
+
+def public_config(value: Any) -> Any:
+    """Return `value` as nested dicts, lists, strings, numbers, bools and None, without secrets."""
+    if isinstance(value, Mapping):
+        kept = {str(key): item for key, item in value.items() if not _SECRET.search(str(key))}
+        return {key: public_config(item) for key, item in kept.items()}
+    if isinstance(value, Sequence) and not isinstance(value, str):
+        return [public_config(item) for item in value]
+    return value if value is None or isinstance(value, bool | int | float | str) else str(value)
+
+
+def logged_keys(path: Path) -> dict[int, set[str]]:
+    """Return the metric names found at each global step of a `.wandb` transaction log.
+
+    A log cut short by a kill is read up to the cut.
+    """
+    from wandb.proto import wandb_internal_pb2
+
+    new_record: Callable[[], Any] = vars(wandb_internal_pb2)["Record"]
+
+    found: dict[int, set[str]] = {}
+    for data in _records(path.read_bytes()):
+        record = new_record()
+        record.ParseFromString(data)
+        items = {
+            item.key or ".".join(item.nested_key): item.value_json for item in record.history.item
+        }
+        if X_AXIS in items:
+            found.setdefault(int(float(items[X_AXIS])), set()).update(items)
+    return found
+
+
+def _records(data: bytes) -> Iterator[bytes]:
+    """Split a LevelDB log: 32 KiB blocks of fragments, each headed by checksum, length and type."""
+    position, whole = 7, b""
+    while position + _FRAGMENT.size <= len(data):
+        if (left := _BLOCK - position % _BLOCK) < _FRAGMENT.size:
+            position += left
+            continue
+        _, length, kind = _FRAGMENT.unpack_from(data, position)
+        position += _FRAGMENT.size
+        if kind not in _FRAGMENT_KINDS or position + length > len(data):
+            return
+        whole = (b"" if kind in _STARTS else whole) + data[position : position + length]
+        position += length
+        if kind in _ENDS:
+            yield whole
+
+
+def _already_sent(run: Run, identity: RunIdentity, mode: str) -> tuple[dict[int, set[str]], int]:
+    """Return what earlier processes of this run sent: names by step, and the server's last step.
+
+    An online log holds what was queued for the server, whose own word is better where it is asked.
+    """
+    folders = ("offline-run-*",) if mode == "online" else ("offline-run-*", "run-*")
+    known: dict[int, set[str]] = {}
+    for folder in folders:
+        for path in (identity.directory / "wandb").glob(f"{folder}/run-{run.id}.wandb"):
+            for step, keys in logged_keys(path).items():
+                known.setdefault(step, set()).update(keys)
+    summary: Any = run.summary
+    last = summary.get(X_AXIS) if mode == "online" else None
+    return known, -1 if last is None else int(last)
+
+
+@contextlib.contextmanager
+def _quiet() -> Iterator[ModuleType]:
+    """Keep the client from printing; its own `silent` covers a started run only."""
+    import wandb
+
+    usual = wandb.setup().settings
+    wandb.termsetup(wandb.Settings(silent=True), None)
+    try:
+        yield wandb
+    finally:
+        wandb.termsetup(usual, None)
+
+
+def _close_service() -> None:
+    """End the client's service, unless another run of this process is live.
+
+    It waits for the transaction log to be complete on disk, which `finish` does not, and frees
+    the id of a run that failed to start; asking to finish such a run blocks for good (wandb 0.31).
+    """
+    with contextlib.suppress(Exception):
+        import wandb
+
+        if wandb.setup().most_recent_active_run is None:
+            wandb.teardown()
+
+
+def _drop_service() -> None:
+    """Forget a dead service, so that the next run starts its own and the exit hook stays quiet."""
+    with contextlib.suppress(Exception):
+        import wandb
+
+        wandb.teardown(exit_code=1)
+
+
+def _number(value: Any) -> float:
+    """Read a metric back from `metrics.jsonl`, where non-finite numbers are strings."""
+    return float(value) if isinstance(value, str) else value
+
+
+def _line(error: Exception) -> str:
+    return str(error).strip().partition("\n")[0] or type(error).__name__

@@ -1,0 +1,56 @@
+"""The id of a run's mirror in W&B, which stays the run's own."""
+
+from __future__ import annotations
+
+import logging
+import secrets
+import string
+from pathlib import Path
+
+from lm_experiments.rundir.atomic import write_atomically
+from lm_experiments.training.wandb.offline import ID_FILE, UNSENT_FILE, synced_mark
+
+log = logging.getLogger(__name__)
+
+_ALPHABET = string.ascii_lowercase + string.digits
+
+
+def run_id(run_dir: Path) -> str:
+    """Return the run's W&B id, written to its directory before the run starts.
+
+    The file holds the id and the directory it was made for. A directory that was moved keeps its
+    id; a copy of one that is still there gets an id of its own.
+    """
+    here = run_dir.resolve()
+    known, home = _stored(run_dir)
+    if known and home == here:
+        return known
+    if known and home is not None and _still_there(known, home, here):
+        log.warning("%s is a copy of %s; it is logged to a W&B run of its own.", run_dir, home)
+        _leave_to_the_original(run_dir)
+        known = ""
+    known = known or "".join(secrets.choice(_ALPHABET) for _ in range(8))
+    write_atomically(run_dir / ID_FILE, f"{known}\n{here}\n")
+    return known
+
+
+def _leave_to_the_original(run_dir: Path) -> None:
+    """Have the logs that were copied along not be uploaded from here too."""
+    for copied in run_dir.glob("wandb/*run-*/*.wandb"):
+        synced_mark(copied).touch()
+    (run_dir / UNSENT_FILE).unlink(missing_ok=True)
+
+
+def _still_there(known: str, home: Path, here: Path) -> bool:
+    """Return whether the id belongs to another directory, and not to this one as it was called."""
+    return _stored(home)[0] == known and not home.samefile(here)
+
+
+def _stored(run_dir: Path) -> tuple[str, Path | None]:
+    """Return the id in a directory, empty where there is none, and where it was made."""
+    try:
+        lines = (run_dir / ID_FILE).read_text(encoding="utf-8").splitlines()
+    except (OSError, UnicodeDecodeError):
+        return "", None
+    known, home = [*lines, "", ""][:2]
+    return known.strip(), Path(home) if home else None

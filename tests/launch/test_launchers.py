@@ -1,0 +1,123 @@
+"""Which launcher trains a sweep, what it refuses, and how runs come home from far machines."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hydra.errors import MissingConfigException
+
+from lm_experiments.cli.errors import explain
+from lm_experiments.launch import backend as cluster
+from lm_experiments.launch import ray_worker as cluster_worker
+from lm_experiments.launch.ray_worker import Task, pack, unpack
+
+PAIR = ("-m", "placement=pre,post")
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        ((*PAIR, "resources.gpus=1"), "resources.gpus=1 is not for hydra/launcher=basic"),
+        ((*PAIR, "ray.address=h:1"), "ray.address=h:1 is not for hydra/launcher=basic"),
+        ((*PAIR, "hydra/launcher=joblib"), "hydra/launcher=joblib is not known"),
+        ((*PAIR, "hydra/launcher=ray_aws"), "hydra/launcher=ray_aws is not known to keep runs"),
+        ((*PAIR, "hydra/launcher=ray", "resources.gpus=0.3"), "does not divide a GPU"),
+        ((*PAIR, "hydra/launcher=ray", "resources.gpus=64"), "this machine has "),
+        ((*PAIR, "hydra/launcher=ray", "ray.address=nowhere"), "type ray.address=HOST:6379"),
+        ((*PAIR, "hydra/launcher=slurm", "resources.gpus=0.5"), "cannot be asked of SLURM"),
+        ((*PAIR, "hydra/launcher=submitit_local", "resources.gpus=1"), "type hydra/launcher=ray"),
+        (("hydra/launcher=ray",), "hydra/launcher=ray is for a sweep; add -m"),
+        (("resources.cpus=1",), "resources.cpus=1 is for a sweep; add -m"),
+    ],
+)
+def test_what_a_launcher_cannot_do_is_refused(
+    train: Callable[..., Any], words: tuple[str, ...], message: str
+) -> None:
+    pytest.importorskip("ray")
+    answer = train(*words)
+    assert answer.code == 2, answer.out
+    assert message in answer.err
+    assert len(answer.err.strip().splitlines()) == 1
+    assert not Path("runs").exists()
+
+
+def test_missing_packages_are_named(
+    train: Callable[..., Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    missing = MissingConfigException("", missing_cfg_file="hydra/launcher/ray", options=["basic"])
+    sentence = "type pip install 'lm_experiments[ray]'"
+    assert sentence in explain(missing, ())
+    monkeypatch.setattr(cluster, "_installed", lambda module: module != "ray")
+    assert sentence in train(*PAIR, "hydra/launcher=ray").err
+
+
+def test_a_launcher_in_what_is_swept_is_refused(
+    train: Callable[..., Any], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    pytest.importorskip("submitit")
+    far = tmp_path / "conf" / "arch" / "far.yaml"
+    far.parent.mkdir(parents=True)
+    far.write_text("# @package _global_\ndefaults:\n  - override /hydra/launcher: submitit_local\n")
+    search = f"hydra.searchpath=[file://{tmp_path / 'conf'}]"
+    answer = train("-m", search, "arch=gpt2,far")
+    assert answer.code == 2, answer.out
+    assert "arch=far" in answer.err and "hydra/launcher=submitit_local" in answer.err
+    assert not Path("runs").exists()
+
+
+def test_threads_are_the_share_and_the_plan_says_so(train: Callable[..., Any]) -> None:
+    pytest.importorskip("ray")
+    words = ("hydra/launcher=ray", "+hydra.launcher.ray.init.num_cpus=6", "resources.cpus=3")
+    answer = train(*PAIR, *words, "trainer.threads=null", "plan=true")
+    assert answer.code == 0, answer.err
+    assert "hydra/launcher=ray: 2 runs at once on this machine, each with 3 CPUs" in answer.out
+    assert ", 2 at once." in answer.out
+
+
+def test_a_packed_run_is_the_same_elsewhere(tmp_path: Path) -> None:
+    run = tmp_path / "run"
+    (run / "checkpoints").mkdir(parents=True)
+    (run / "checkpoints" / "step.ckpt").write_bytes(b"\0" * 1000)
+    (run / "result.json").write_text("{}")
+    (run / ".lock").touch()
+    unpack(pack(run), tmp_path / "there")
+    names = {str(p.relative_to(tmp_path / "there")) for p in (tmp_path / "there").rglob("*")}
+    assert names == {"checkpoints", "checkpoints/step.ckpt", "result.json"}
+
+
+def test_a_run_comes_home_where_its_folder_is_not_shared(
+    train: Callable[..., Any], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    ray = pytest.importorskip("ray")
+    assert train("seed=0", "name=home").code == 0
+    [home] = Path("runs/home").glob("*-s0-*")
+    identity = json.loads((home / "identity.json").read_text())
+    first = json.loads((home / "result.json").read_text())
+    for path in (home / "result.json", home / "metrics.jsonl"):
+        path.unlink()
+    for path in (home / "checkpoints").iterdir():
+        path.unlink()
+    monkeypatch.setattr(cluster_worker, "_prepare", lambda task: None)
+    monkeypatch.setattr(cluster_worker, "_asked_to_stop", lambda key: False)
+    monkeypatch.setattr(cluster_worker.tempfile, "gettempdir", lambda: str(tmp_path / "far"))
+    monkeypatch.setattr(ray, "get", lambda reference: reference)
+    task = Task(
+        directory=str(home.absolute()),
+        folder=str(tmp_path),
+        identity=identity,
+        code_paths=[],
+        devices=1,
+        shared=str(tmp_path / "not there"),
+        stop_key=b"",
+        packed=[pack(home)],
+    )
+    ended = cluster_worker.train(task)
+    assert ended.code == 0 and ended.packed is not None
+    assert not (home / "result.json").exists()
+    unpack(ended.packed, home)
+    assert json.loads((home / "result.json").read_text())["val_loss"] == first["val_loss"]
+    assert (home / "metrics.jsonl").exists()

@@ -1,0 +1,76 @@
+"""What a study may declare, and what it is told when it declares something else."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from lm_experiments.errors import InputError
+from lm_experiments.rundir.study import Study, Tuning, read_study
+
+ARMS = {"base": [], "other": ["ffn=relu"]}
+SHIPPED = Path(__file__).resolve().parents[2] / "conf" / "study"
+
+
+def declared(**changes: Any) -> dict[str, Any]:
+    return {"name": "s", "baseline": "base", "arms": ARMS, "seeds": [0, 1], **changes}
+
+
+WRONG = {
+    "a baseline that is no arm": ({"baseline": "bass"}, "'bass', which is not among the arms"),
+    "no seeds": ({"seeds": []}, "study.seeds is empty"),
+    "a seed twice": ({"seeds": [1, 1]}, "must differ from each other"),
+    "overrides that are no list": ({"arms": {"base": "ffn=relu"}}, "write them as a list"),
+    "an unknown contrast": ({"contrasts": [["base", "third"]]}, "'third'"),
+    "an arm against itself": ({"contrasts": [["base", "base"]]}, "write two arms"),
+    "an unknown control": ({"controls": ["third"]}, "'third'"),
+    "a negative margin": ({"margin": -0.1}, "study.margin=-0.1"),
+    "another metric": ({"primary": "accuracy"}, "it can be val_loss"),
+    "an unknown key": ({"seed": [1]}, "did you mean study.seeds?"),
+    "tuning on reporting seeds": (
+        {"tune": {"grid": [1e-3, 3e-3, 1e-2], "seeds": [1]}},
+        "share [1]",
+    ),
+    "a grid of two": ({"tune": {"grid": [1e-3, 3e-3]}}, "three or more"),
+    "a grid that falls": ({"tune": {"grid": [1e-2, 3e-3, 1e-3]}}, "ascending"),
+}
+
+
+@pytest.mark.parametrize("case", WRONG)
+def test_a_wrong_declaration_is_one_sentence(case: str) -> None:
+    changes, sentence = WRONG[case]
+    with pytest.raises(InputError) as caught:
+        read_study(declared(**changes))
+    assert sentence in str(caught.value)
+
+
+def test_every_other_arm_is_compared_with_the_baseline_unless_declared() -> None:
+    assert read_study(declared()).compared == [["other", "base"]]
+    study = read_study(declared(contrasts=[["base", "other"]]))
+    assert study.compared == [["base", "other"]]
+
+
+def test_a_grid_grows_by_its_own_ratio() -> None:
+    tuning = Tuning(grid=[1e-3, 3e-3, 1e-2])
+    assert tuning.grown(low=False, high=True).grid == [1e-3, 3e-3, 1e-2, 3.3e-2]
+    assert tuning.grown(low=True, high=False).grid == [3.3e-4, 1e-3, 3e-3, 1e-2]
+    assert tuning.grown(low=False, high=False) == tuning
+
+
+def test_the_record_states_the_budget_of_trials() -> None:
+    study = read_study(declared(tune={"grid": [1e-3, 3e-3, 1e-2], "seeds": [8, 9]}))
+    assert study.record()["tune"]["trials"] == 6
+
+
+@pytest.mark.parametrize("path", sorted(SHIPPED.glob("*.yaml")), ids=lambda path: path.stem)
+def test_shipped_studies_are_sound_and_say_what_to_expect(path: Path) -> None:
+    text = path.read_text()
+    study = read_study(yaml.safe_load(text))
+    assert isinstance(study, Study)
+    assert study.name == path.stem
+    assert len(study.seeds) >= 3
+    assert "# Published" in text
+    assert "# A small run should show" in text
