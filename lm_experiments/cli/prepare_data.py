@@ -15,9 +15,9 @@ from omegaconf import DictConfig
 from lm_experiments.cli import train as command
 from lm_experiments.cli.errors import refuse
 from lm_experiments.data import PreparedData, TokenizerConfig, TokenStore, prepare
-from lm_experiments.data.progress import duration, size
 from lm_experiments.errors import InputError
 from lm_experiments.rundir.parse import build
+from lm_experiments.rundir.words import duration, size
 from lm_experiments.study.plan import plain
 from lm_experiments.training.config import BatchConfig
 

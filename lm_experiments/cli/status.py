@@ -15,11 +15,11 @@ from lm_experiments.report.progress import (
     STATES,
     RunStatus,
     SweepStatus,
-    duration,
     summary,
     sweep_status,
 )
-from lm_experiments.rundir.results import DONE, FAILED, INTERRUPTED, RUNNING, WAITING
+from lm_experiments.rundir.results import DONE, FAILED, INTERRUPTED, OK, RUNNING, WAITING
+from lm_experiments.rundir.words import duration
 
 _STYLES = {DONE: "green", RUNNING: "cyan", FAILED: "bold red", INTERRUPTED: "yellow"}
 
@@ -77,7 +77,7 @@ def closing_lines(status: SweepStatus) -> list[str]:
         lines.append("Tuning has not ended; more runs are planned when it has.")
     for run in status.runs:
         if run.state == FAILED:
-            lines.append(f"{run.label} failed: {run.reason}{_traceback(run)}")
+            lines.append(f"{run.label} failed: {run.run.error}{_traceback(run)}")
     if status.command and status.counts[DONE] < len(status.runs) and not status.counts[RUNNING]:
         lines.append("To continue, repeat the command last used here; what is done stays done:")
         lines.append(f"  {status.command}")
@@ -119,7 +119,7 @@ def _step(run: RunStatus) -> str:
 
 def _loss(run: RunStatus) -> str:
     if run.val_loss is not None:
-        outcome = "" if run.outcome in (None, "ok") else f" {run.outcome}"
+        outcome = "" if run.outcome in (None, OK) else f" {run.outcome}"
         return f"val {run.val_loss:.4f}{outcome}"
     return run.outcome or ("" if run.train_loss is None else f"train {run.train_loss:.4f}")
 

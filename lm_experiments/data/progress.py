@@ -9,6 +9,8 @@ from types import TracebackType
 from rich.console import Console
 from rich.progress import BarColumn, Progress, TaskProgressColumn, TextColumn, TimeRemainingColumn
 
+from lm_experiments.rundir.words import duration, size
+
 SAMPLE_SECONDS = 2.0
 LOG_SECONDS = 30.0
 
@@ -86,20 +88,3 @@ class EncodingProgress:
 
     def _amount(self) -> str:
         return f"{self.documents:,} documents, {size(self.bytes)}, {self.tokens:,} tokens"
-
-
-def size(count: float) -> str:
-    """Return a number of bytes as people say it."""
-    for unit in ("bytes", "kB", "MB", "GB"):
-        if count < 1000:
-            return f"{count:.0f} {unit}" if unit == "bytes" else f"{count:.1f} {unit}"
-        count /= 1000
-    return f"{count:.1f} TB"
-
-
-def duration(seconds: float) -> str:
-    """Return a time as people say it."""
-    if seconds < 90:
-        return f"{seconds:.0f} s"
-    minutes = seconds / 60
-    return f"{minutes:.0f} min" if minutes < 90 else f"{minutes / 60:.1f} h"

@@ -12,8 +12,7 @@ from pathlib import Path
 
 from rich.console import Console
 
-from lm_experiments.report.collect import Run, Sweep, collect, read_metrics
-from lm_experiments.report.declared import Study
+from lm_experiments.report.collect import Run, Sweep, collect
 from lm_experiments.report.frame import load
 from lm_experiments.report.statistics.compare import Comparison
 from lm_experiments.report.table.json_table import json_text
@@ -26,13 +25,11 @@ __all__ = [
     "Report",
     "Row",
     "Run",
-    "Study",
     "Sweep",
     "Table",
     "build_table",
     "collect",
     "load",
-    "read_metrics",
     "show_report",
     "write_report",
 ]

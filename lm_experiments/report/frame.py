@@ -2,102 +2,91 @@
 
 from __future__ import annotations
 
+import dataclasses
+import typing
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from lm_experiments.report.collect import SPECIAL_NUMBERS, Run, Sweep, collect, read_metrics
+from lm_experiments.report.collect import Run, Sweep, collect
+from lm_experiments.rundir.metrics import read_rows
+from lm_experiments.rundir.names import METRICS
+from lm_experiments.rundir.results import Result, RunError
 
 if TYPE_CHECKING:
     from pandas import DataFrame
 
+# What says which run a row is; the rest of the result's own arm, seed and hash repeats it.
 IDENTITY = ("sweep", "arm", "seed", "role", "directory")
-# These columns are there, in this order, whatever the runs hold; other result fields follow.
-NUMBERS = (
-    "val_loss",
-    "bits_per_byte",
-    "perplexity",
-    "val_tokens",
-    "eval_context",
-    "initial_loss",
-    "expected_initial_loss",
-    "gradient_norm_at_init",
-    "outcome_step",
-    "steps",
-    "tokens",
-    "parameters.total",
-    "parameters.non_embedding",
-    "flops_per_token",
-    "train_flops",
-    "seconds",
-    "tokens_per_second",
-    "peak_memory_bytes",
-    "learning_rate",
-    "threads",
-)
-TEXTS = (
-    "outcome",
-    "device",
-    "data_hash",
-    "tokenizer_hash",
-    "commit",
-    "error.type",
-    "error.message",
-)
+STATE = ("status", "config_hash", "usable")
+# Nested fields of a result that every frame has a column for.
+NESTED: Mapping[str, Mapping[str, str]] = {
+    "parameters": dict.fromkeys(("parameters.total", "parameters.non_embedding"), "float64"),
+    "error": {f"error.{field.name}": "string" for field in dataclasses.fields(RunError)},
+    "versions": {},
+}
+_TYPES = {"int": "float64", "float": "float64", "bool": "boolean"}
 
 
 def load(sweep_dir: str | Path, curves: bool = False) -> DataFrame:
-    """The runs of a sweep as a data frame, trials of tuning included (`role` "tune").
+    """Return the runs of a sweep as a data frame, trials of tuning included (`role` "tune").
 
-    One row per planned run: sweep, arm, seed, role, directory, status, config_hash, a column
-    `usable` (whether the table averages its loss; one that diverged is not), `setting.KEY` for
-    each tuned key, `axis.KEY` for each axis, then all fields of `result.json`, nested ones as
-    `parameters.total`. Numbers are float64, NaN where a run has none; losses are in nats per
-    token. With `curves`, one row per run, step and metric: identity, step, metric, value.
-    Raises `InputError` as `collect` does.
+    One row per planned run: sweep, arm, seed, role, directory, status, config_hash, `usable`
+    (whether the table averages its loss), `setting.KEY` for each tuned key, `axis.KEY` for each
+    axis, then all fields of `result.json`, nested ones as `parameters.total`. The columns are the
+    same whatever the runs hold. Numbers are float64, NaN where a run has none; losses are in nats
+    per token.
+
+    Args:
+        sweep_dir: the sweep's folder.
+        curves: return one row per run, step and metric instead: identity, step, metric, value.
+
+    Raises:
+        InputError: as `collect` does.
     """
     sweep = collect(sweep_dir)
     runs = [*sweep.runs, *sweep.trials]
     return _curve_frame(sweep, runs) if curves else _run_frame(sweep, runs)
 
 
+def result_columns() -> dict[str, str]:
+    """Return the columns that every frame has for results, with their pandas types."""
+    hints = typing.get_type_hints(Result)
+    columns: dict[str, str] = {}
+    for field in dataclasses.fields(Result):
+        kind = next((t for t in _TYPES if t in str(hints[field.name])), "")
+        columns |= NESTED.get(field.name, {field.name: _TYPES.get(kind, "string")})
+    return {name: kind for name, kind in columns.items() if name not in (*IDENTITY, *STATE)}
+
+
 def _run_frame(sweep: Sweep, runs: Sequence[Run]) -> DataFrame:
     import pandas as pd
 
     frame = pd.DataFrame([_record(sweep, run) for run in runs])
-    known = [*_leading(frame), *NUMBERS, *TEXTS, "dirty"]
+    declared = [name for name in frame.columns if name.startswith(("setting.", "axis."))]
+    results = result_columns()
+    known = [*IDENTITY, *STATE, *declared, *results]
     frame = frame.reindex(columns=[*known, *sorted(set(frame.columns) - set(known))])
-    numbers = [n for n in frame if n in NUMBERS or (n != "seed" and _numeric(n, frame[n]))]
+    numbers = [n for n in frame if results.get(n) == "float64" or _numeric(n, frame[n])]
     for name in numbers:
         frame[name] = pd.to_numeric(frame[name], errors="coerce").astype("float64")
-    texts = [n for n in known if n not in (*numbers, "seed", "usable", "dirty")]
-    types = {"seed": "int64", "usable": "bool", "dirty": "boolean"}
-    return frame.astype({**types, **dict.fromkeys(texts, "string")})
-
-
-def _leading(frame: DataFrame) -> list[str]:
-    """The columns that come before the result's own: all up to `config_hash` and the axes."""
-    names = [str(name) for name in frame.columns]
-    return [*IDENTITY, "status", "config_hash", "usable", *(n for n in names if _is_declared(n))]
-
-
-def _is_declared(name: str) -> bool:
-    return name.startswith(("setting.", "axis."))
+    texts = dict.fromkeys(known, "string")
+    types = {**texts, **results, "seed": "int64", "usable": "bool"}
+    return frame.astype({name: kind for name, kind in types.items() if name not in numbers})
 
 
 def _record(sweep: Sweep, run: Run) -> dict[str, Any]:
-    result = _flat(run.result)
-    # The plan names the arm and seed; what the result says of its folder's past does not count.
+    result = _flat(dataclasses.asdict(run.result))
+    # The plan says what the run is; its directory may hold another run's past.
     for name in ("arm", "seed", "status", "config_hash"):
         result.pop(name, None)
-    given = dict(item.lstrip("+").partition("=")[::2] for item in run.overrides)
     return {
         **_identity(sweep, run),
         "status": run.status,
         "config_hash": run.config_hash,
         "usable": run.usable,
         **{f"setting.{key}": value for key, value in run.setting.items()},
-        **{f"axis.{axis}": given.get(axis) for axis in sweep.axes},
+        **{f"axis.{axis}": run.overrides.get(axis) for axis in sweep.axes},
         **result,
     }
 
@@ -113,20 +102,17 @@ def _flat(values: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
         if isinstance(value, Mapping):
             flat |= _flat(value, f"{prefix}{key}.")
         elif value is not None:
-            flat[f"{prefix}{key}"] = SPECIAL_NUMBERS.get(value, value) if _text(value) else value
+            flat[f"{prefix}{key}"] = value
     return flat
 
 
-def _text(value: Any) -> bool:
-    return isinstance(value, str)
-
-
 def _numeric(name: str, values: Iterable[Any]) -> bool:
-    """Whether a column holds numbers only; an axis's are text, as they were typed."""
+    """Whether a column beside the result's own holds numbers only; axes hold typed text."""
     known = [value for value in values if value is not None and value == value]
     if name.startswith("axis."):
         return bool(known) and all(_is_number(str(value)) for value in known)
-    return bool(known) and all(type(value) in (int, float) for value in known)
+    of_runs = name.startswith(("setting.", "parameters."))
+    return of_runs and bool(known)
 
 
 def _is_number(text: str) -> bool:
@@ -152,13 +138,10 @@ def _curve_frame(sweep: Sweep, runs: Sequence[Run]) -> DataFrame:
 
 
 def _logged(run: Run) -> dict[tuple[int, str], float]:
-    """The run's logged numbers; of a step that a resumed run logged twice, the later."""
-    logged: dict[tuple[int, str], float] = {}
-    for row in read_metrics(run.directory):
-        step = row.get("step")
-        if not isinstance(step, int):
-            continue
-        for metric, value in row.items():
-            if metric != "step" and type(value) in (int, float):
-                logged[step, metric] = float(value)
-    return logged
+    """The run's logged numbers; of a step logged twice by a resumed run, the later."""
+    return {
+        (row["step"], metric): float(value)
+        for row in read_rows(run.directory / METRICS)
+        for metric, value in row.items()
+        if metric != "step" and type(value) in (int, float)
+    }

@@ -5,19 +5,19 @@ It only reads small files, so that looking is cheap while the sweep goes on.
 
 from __future__ import annotations
 
-import difflib
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
 from statistics import median
 from typing import Any
 
 from lm_experiments.errors import InputError
-from lm_experiments.rundir.live import is_held, max_steps_of
+from lm_experiments.report.collect import Run, read_run
+from lm_experiments.rundir.live import max_steps_of
 from lm_experiments.rundir.metrics import last_rows
-from lm_experiments.rundir.names import CONFIG, LOCK, METRICS, RESULT, SWEEP, damaged
+from lm_experiments.rundir.names import CONFIG, METRICS, RESULT
 from lm_experiments.rundir.results import (
     CUT_SHORT,
     DONE,
@@ -27,13 +27,13 @@ from lm_experiments.rundir.results import (
     WAITING,
     Result,
     RunError,
-    read_result,
 )
-from lm_experiments.rundir.sweeps import SweepRecord, read_sweep
+from lm_experiments.rundir.sweeps import SweepRow, open_sweep
+from lm_experiments.rundir.words import duration
 
-# As they are worth looking at.
+# In the order in which they need attention.
 STATES = (RUNNING, FAILED, INTERRUPTED, WAITING, DONE)
-# Those that the sweep is still to end.
+# Those with training still to do.
 OPEN = (RUNNING, INTERRUPTED, WAITING)
 
 
@@ -42,23 +42,15 @@ class RunStatus:
     """Where one run stands.
 
     Attributes:
-        directory: the run directory, which a waiting run may lack.
-        setting: what tuning set for this run.
-        state: waiting, running, done, failed or interrupted.
-        step: optimizer steps done, as far as they are logged.
+        step: optimizer steps made, as far as they are logged.
         max_steps: the run's budget, None where no configuration says so yet.
         val_loss: nats per token, the newest; so is train_loss.
         seconds: seconds of training so far, at the last speed where the run has not ended.
         whole: seconds the whole run takes by its own measure, start and validation included.
         left: seconds until its end, None where nothing was measured.
-        reason: why it failed; its traceback is in the file named by ``traceback``.
     """
 
-    directory: Path
-    arm: str
-    seed: int
-    setting: Mapping[str, Any] = field(default_factory=dict, hash=False)
-    state: str = WAITING
+    run: Run
     step: int = 0
     max_steps: int | None = None
     val_loss: float | None = None
@@ -67,15 +59,28 @@ class RunStatus:
     seconds: float | None = None
     whole: float | None = None
     left: float | None = None
-    outcome: str | None = None
-    reason: str | None = None
-    traceback: Path | None = None
+
+    @property
+    def state(self) -> str:
+        """One of `STATES`."""
+        return self.run.status
+
+    @property
+    def outcome(self) -> str | None:
+        """How a run that is done turned out."""
+        return self.run.result.outcome
+
+    @property
+    def traceback(self) -> Path | None:
+        """The file with the traceback of a failed run."""
+        error = self.run.result.error
+        return self.run.directory / error.traceback if error and error.traceback else None
 
     @property
     def label(self) -> str:
         """The run's name for people: its arm, what tuning set, its seed."""
-        tuned = [f"{key.rsplit('.', 1)[-1]}={value}" for key, value in self.setting.items()]
-        return " ".join([self.arm, *tuned, f"s{self.seed}"])
+        tuned = [f"{key.rsplit('.', 1)[-1]}={value}" for key, value in self.run.setting.items()]
+        return " ".join([self.run.arm, *tuned, f"s{self.run.seed}"])
 
     @property
     def share_left(self) -> float:
@@ -128,18 +133,12 @@ def sweep_status(folder: Path) -> SweepStatus:
     Raises:
         InputError: where the folder is not that of a sweep.
     """
-    if not folder.is_dir():
-        raise InputError(f"There is no folder {folder}; {_nearby(folder)}.")
-    record = read_sweep(folder) or SweepRecord()
-    planned = _planned(folder, record) if record.runs else _found(folder)
-    runs = _with_time_left([_read_run(run) for run in planned])
+    record = open_sweep(folder)
+    # A directory that serves two purposes is one run, named by the first.
+    rows = {row.directory: row for row in reversed(record.runs)}
+    runs = _with_time_left([_status(_read_run(folder, row)) for row in reversed(rows.values())])
     tune = record.study.tune if record.study else None
-    return SweepStatus(
-        folder=folder,
-        runs=tuple(runs),
-        command=record.command,
-        tuning=tune is not None and not tune.chosen,
-    )
+    return SweepStatus(folder, tuple(runs), record.command, tune is not None and not tune.chosen)
 
 
 def progress_line(folder: Path) -> str:
@@ -160,67 +159,46 @@ def summary(status: SweepStatus, at_once: int | None = None) -> str:
     return f"{status.counts[DONE]} of {len(status.runs)} done{failed}{remaining}{time}"
 
 
-def duration(seconds: float) -> str:
-    """Return seconds as people say them: 4.5 s, 45 s, 12 min, 3 h 20 min, 2 d 4 h."""
-    if seconds < 90:
-        return f"{seconds:.0f} s" if seconds >= 10 else f"{seconds:.1f} s"
-    minutes = round(seconds / 60)
-    if minutes < 60:
-        return f"{minutes} min"
-    hours, minutes = divmod(minutes, 60)
-    if hours < 24:
-        return f"{hours} h {minutes} min" if minutes else f"{hours} h"
-    days, hours = divmod(hours, 24)
-    return f"{days} d {hours} h" if hours else f"{days} d"
+def _read_run(folder: Path, row: SweepRow) -> Run:
+    """Return a run; a damaged result is that run's failure and hides no other."""
+    try:
+        return read_run(folder, row)
+    except InputError as error:
+        failed = Result(FAILED, row.arm, row.seed, error=RunError("damaged", str(error), None))
+        return Run(row, folder / row.directory, FAILED, failed)
 
 
-def _read_run(run: RunStatus) -> RunStatus:
-    """Return the run with what its directory says; the one planned says what it is."""
-    result = _read_result(run.directory)
-    if result and result.status == DONE:
-        return _ended(run, result)
-    lock = run.directory / LOCK
-    if is_held(lock):
-        return _underway(run, RUNNING)
-    if result:
-        return _ended(run, result)
-    # What has begun, has no end, and is not held by a process was killed.
-    begun = lock.exists() or (run.directory / METRICS).exists()
-    return _underway(run, INTERRUPTED) if begun else run
+def _status(run: Run) -> RunStatus:
+    if run.status == WAITING:
+        return RunStatus(run)
+    # A run whose process could not write its result is known by its log.
+    ended = run.status != RUNNING and run.result.steps is not None
+    return _ended(run) if ended else _underway(run)
 
 
-def _ended(run: RunStatus, result: Result) -> RunStatus:
-    seconds, outcome = result.seconds, result.outcome
-    full = result.status == DONE and outcome not in CUT_SHORT
-    return replace(
+def _ended(run: Run) -> RunStatus:
+    result = run.result
+    full = result.status == DONE and result.outcome not in CUT_SHORT
+    return RunStatus(
         run,
-        state=result.status,
         step=result.steps or 0,
         max_steps=max_steps_of(run.directory),
         val_loss=result.val_loss,
         tokens_per_second=result.tokens_per_second,
-        seconds=seconds,
-        whole=_wall_seconds(run.directory, seconds) if full and seconds else None,
-        outcome=outcome,
-        reason=str(result.error) if result.error else None,
-        traceback=_traceback(run.directory, result.error),
+        seconds=result.seconds,
+        whole=_wall_seconds(run.directory, result.seconds) if full and result.seconds else None,
     )
 
 
-def _traceback(directory: Path, error: RunError | None) -> Path | None:
-    return directory / error.traceback if error and error.traceback else None
-
-
-def _underway(run: RunStatus, state: str) -> RunStatus:
+def _underway(run: Run) -> RunStatus:
     newest: dict[str, Any] = {}
     for row in last_rows(run.directory / METRICS):
         newest |= row
     step, max_steps = int(newest.get("step", 0)), max_steps_of(run.directory)
     speed, tokens = newest.get("train/tokens_per_second"), newest.get("tokens")
     seconds = tokens / speed if speed and tokens else None
-    return replace(
+    return RunStatus(
         run,
-        state=state,
         step=step,
         max_steps=max_steps,
         val_loss=newest.get("val/loss"),
@@ -235,10 +213,10 @@ def _with_time_left(runs: Sequence[RunStatus]) -> list[RunStatus]:
     """Estimate each run's time from the other runs of its arm, from itself, or from any."""
     whole = _whole_by_arm(runs)
     anything = [value for values in whole.values() for value in values]
-    typical = {run.arm: whole.get(run.arm, anything) for run in runs}
+    typical = {run.run.arm: whole.get(run.run.arm, anything) for run in runs}
     return [
-        replace(run, left=median(typical[run.arm]) * run.share_left)
-        if typical[run.arm] and run.state in OPEN
+        replace(run, left=median(typical[run.run.arm]) * run.share_left)
+        if typical[run.run.arm] and run.state in OPEN
         else run
         for run in runs
     ]
@@ -251,7 +229,7 @@ def _whole_by_arm(runs: Sequence[RunStatus]) -> dict[str, list[float]]:
         found: dict[str, list[float]] = {}
         for run in runs:
             if run.state in states and run.whole:
-                found.setdefault(run.arm, []).append(run.whole)
+                found.setdefault(run.run.arm, []).append(run.whole)
         whole = found | whole
     return whole
 
@@ -268,51 +246,3 @@ def _wall_seconds(directory: Path, seconds: float) -> float:
         return seconds
     wall = (directory / RESULT).stat().st_mtime - begun
     return wall if seconds <= wall <= 3 * seconds + 60 else seconds
-
-
-def _planned(folder: Path, record: SweepRecord) -> list[RunStatus]:
-    """Return the runs of the plan, each once whatever it serves for."""
-    runs = {
-        row.directory: RunStatus(folder / row.directory, row.arm, row.seed, row.setting)
-        for row in reversed(record.runs)
-    }
-    return list(reversed(runs.values()))
-
-
-def _found(folder: Path) -> list[RunStatus]:
-    """Return the runs that lie in a folder without a plan."""
-    if (folder / CONFIG).is_file():
-        raise InputError(f"{folder} is a single run; type the folder it lies in, {folder.parent}.")
-    configs = sorted(folder.glob(f"*/{CONFIG}"))
-    if configs:
-        return [_unplanned(path.parent) for path in configs]
-    if sweeps := sorted(path.parent for path in folder.glob(f"*/{SWEEP}")):
-        raise InputError(f"{folder} holds sweeps, not runs; type one of them, such as {sweeps[0]}.")
-    raise InputError(f"{folder} holds no runs; type the folder of a sweep, such as runs/NAME.")
-
-
-def _unplanned(directory: Path) -> RunStatus:
-    # Imported here because a planned sweep needs no YAML.
-    import yaml
-
-    loader = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
-    try:
-        values = yaml.load((directory / CONFIG).read_bytes(), Loader=loader)
-        return RunStatus(directory, str(values["arm"]), int(values["seed"]))
-    except (yaml.YAMLError, KeyError, TypeError, ValueError) as error:
-        raise damaged(directory / CONFIG, "it names no arm and seed") from error
-
-
-def _read_result(directory: Path) -> Result | None:
-    """Return a run's result, None where there is none; one damaged run hides no other."""
-    try:
-        return read_result(directory)
-    except InputError as error:
-        return Result(FAILED, "", 0, error=RunError("damaged", str(error), None))
-
-
-def _nearby(folder: Path) -> str:
-    there = [path.name for path in folder.parent.glob("*") if path.is_dir()]
-    if near := difflib.get_close_matches(folder.name, there, n=1, cutoff=0.4):
-        return f"did you mean {folder.parent / near[0]}?"
-    return "type the folder of a sweep, such as runs/NAME"

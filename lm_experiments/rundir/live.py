@@ -1,4 +1,4 @@
-"""What can be seen of a run from its files alone, without disturbing the process that trains it."""
+"""The state of a run that may still be training, read without disturbing the process."""
 
 from __future__ import annotations
 
@@ -7,15 +7,32 @@ import os
 import re
 from pathlib import Path
 
-from lm_experiments.rundir.names import CONFIG
+from lm_experiments.rundir.names import CONFIG, LOCK, METRICS
+from lm_experiments.rundir.results import DONE, INTERRUPTED, RUNNING, WAITING, Result
 
 _MAX_STEPS = re.compile(r"^trainer:\n(?:[ #].*\n)*?  max_steps: (\d+)$", re.MULTILINE)
 
 
-def is_held(lock: Path) -> bool:
-    """Return whether a process holds the run's lock, without changing the file.
+def run_state(run_dir: Path, result: Result | None) -> str:
+    """Return done, running, failed, interrupted or waiting.
 
-    A shared lock is asked for, so that two who look do not take each other for a training.
+    A run is running while a process holds its lock, whatever an earlier process recorded. A run
+    that began, has no result and is not held was killed: it is interrupted.
+    """
+    if result and result.status == DONE:
+        return DONE
+    lock = run_dir / LOCK
+    if is_held(lock):
+        return RUNNING
+    if result:
+        return result.status
+    return INTERRUPTED if lock.exists() or (run_dir / METRICS).exists() else WAITING
+
+
+def is_held(lock: Path) -> bool:
+    """Return whether a process holds the run's lock; the file is not changed.
+
+    Asks for a shared lock, so that two readers do not take each other for a training process.
     """
     try:
         descriptor = os.open(lock, os.O_RDONLY)
@@ -33,7 +50,7 @@ def is_held(lock: Path) -> bool:
 
 
 def max_steps_of(directory: Path) -> int | None:
-    """Return the run's budget; a thousand configurations are too many for a YAML parser."""
+    """Return the run's step budget; a YAML parser is too slow for a thousand configurations."""
     try:
         found = _MAX_STEPS.search((directory / CONFIG).read_text(encoding="utf-8"))
     except OSError:

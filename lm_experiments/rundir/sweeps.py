@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
+import difflib
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -10,8 +12,9 @@ from typing import Any
 
 from lm_experiments.errors import InputError
 from lm_experiments.rundir.atomic import read_object, write_json
-from lm_experiments.rundir.names import SWEEP, damaged
+from lm_experiments.rundir.names import CONFIG, RESULT, SWEEP, damaged
 from lm_experiments.rundir.parse import build
+from lm_experiments.rundir.results import read_result
 from lm_experiments.rundir.study import REPORT, ROLES, Study, read_study
 
 
@@ -46,7 +49,12 @@ class SweepRow:
 
 @dataclass(frozen=True)
 class SweepRecord:
-    """What a sweep's folder is: its runs, the keys that were swept, the study where declared."""
+    """A sweep: its runs, the keys that were swept, the study if one was declared.
+
+    Attributes:
+        command: what was typed last to start or continue it.
+        axes: the swept keys.
+    """
 
     name: str = ""
     command: str = ""
@@ -72,6 +80,27 @@ def read_sweep(folder: Path) -> SweepRecord | None:
         raise damaged(path, str(error).rstrip(".")) from None
 
 
+def open_sweep(folder: Path) -> SweepRecord:
+    """Return the folder's record; without ``sweep.json``, a record of the runs found in it.
+
+    Raises:
+        InputError: where the folder holds no runs, with the folder that may be meant.
+    """
+    if not folder.is_dir():
+        raise InputError(f"There is no folder {folder}; {_nearby(folder)}")
+    record = read_sweep(folder) or SweepRecord()
+    runs = record.runs or sorted(map(_found_row, run_directories(folder)), key=_arm_and_seed)
+    if not runs:
+        raise _no_runs(folder)
+    return dataclasses.replace(record, name=record.name or folder.resolve().name, runs=runs)
+
+
+def run_directories(folder: Path) -> list[Path]:
+    """Return the run directories in a folder, planned or not, by name."""
+    found = sorted(path for path in folder.iterdir() if path.is_dir())
+    return [path for path in found if _is_run(path)]
+
+
 def write_sweep(folder: Path, record: SweepRecord) -> None:
     """Write the folder's record, whole or not at all."""
     write_json(folder / SWEEP, dataclasses.asdict(record))
@@ -85,3 +114,48 @@ def _rows(values: Any) -> list[SweepRow]:
     if not isinstance(values, list) or not all(isinstance(row, Mapping) for row in values):
         raise InputError("runs is not a list of runs.")
     return [build(SweepRow, row, "runs") for row in values]
+
+
+def _is_run(directory: Path) -> bool:
+    return (directory / CONFIG).is_file() or (directory / RESULT).is_file()
+
+
+def _arm_and_seed(row: SweepRow) -> tuple[str, int]:
+    return row.arm, row.seed
+
+
+def _found_row(directory: Path) -> SweepRow:
+    with contextlib.suppress(InputError):
+        if result := read_result(directory):
+            return SweepRow(result.arm, result.seed, directory.name)
+    # Imported here because a planned sweep needs no YAML.
+    import yaml
+
+    loader = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
+    try:
+        values = yaml.load((directory / CONFIG).read_bytes(), Loader=loader)
+        return SweepRow(str(values["arm"]), int(values["seed"]), directory.name)
+    except (OSError, yaml.YAMLError, KeyError, TypeError, ValueError):
+        raise damaged(directory / CONFIG, "it names no arm and seed") from None
+
+
+def _nearby(folder: Path) -> str:
+    names = [path.name for path in folder.parent.glob("*") if path.is_dir()]
+    if near := difflib.get_close_matches(folder.name, names, n=1, cutoff=0.4):
+        return f"did you mean {folder.parent / near[0]}?"
+    return "type the folder of a sweep, runs/NAME for one started with name=NAME."
+
+
+def _no_runs(folder: Path) -> InputError:
+    inside = [path for path in sorted(folder.iterdir()) if path.is_dir()]
+    sweeps = [path for path in inside if (path / SWEEP).is_file() or run_directories(path)]
+    if _is_run(folder):
+        reason = f"is a single run; type the folder of its sweep, {folder.parent}"
+    elif sweeps:
+        reason = f"holds sweeps, not runs; type one of them, such as {sweeps[0]}"
+    else:
+        reason = (
+            f"holds no runs, which are folders with a {CONFIG} or a {RESULT}; type the folder of "
+            "a sweep, such as runs/NAME"
+        )
+    return InputError(f"{folder} {reason}.")

@@ -2,22 +2,7 @@
 
 from __future__ import annotations
 
-import pytest
-
-from lm_experiments.data.progress import EncodingProgress, duration, size
-
-
-@pytest.mark.parametrize(
-    ("count", "text"),
-    [(0, "0 bytes"), (999, "999 bytes"), (2_200_000_000, "2.2 GB"), (5e12, "5.0 TB")],
-)
-def test_sizes_are_said_as_people_say_them(count: float, text: str) -> None:
-    assert size(count) == text
-
-
-@pytest.mark.parametrize(("seconds", "text"), [(12.4, "12 s"), (600, "10 min"), (5400, "1.5 h")])
-def test_times_are_said_as_people_say_them(seconds: float, text: str) -> None:
-    assert duration(seconds) == text
+from lm_experiments.data.progress import EncodingProgress
 
 
 def test_an_estimate_scales_what_was_measured() -> None:

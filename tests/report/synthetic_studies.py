@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 import hashlib
-import json
 import math
 import random
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from synthetic_runs import history, result_of
+from synthetic_runs import history, result_of, write_run
+
+from lm_experiments.rundir.study import REPORT, TUNE, TUNED, Chosen, Study, Tuning
+from lm_experiments.rundir.sweeps import SweepRecord, SweepRow, write_sweep
 
 ARMS: dict[str, list[str]] = {
     "baseline": [],
@@ -23,6 +25,15 @@ EFFECTS = {"no norm": 0.22, "nope": 0.075, "silu": 0.012, "layernorm": 0.001}
 BEST_RATE = {"no norm": 1e-3, "nope": 1e-2, "baseline": 3e-3}
 GRID = (1e-3, 3e-3, 1e-2)
 KEY = "optimizer.lr"
+# What results of studies say beyond those of sweeps.
+KNOWN = {
+    "eval_context": 128,
+    "tokenizer_hash": "f" * 64,
+    "device": "cpu",
+    "threads": 1,
+    "match": "params",
+    "match_tolerance": 0.01,
+}
 
 
 @dataclass
@@ -40,8 +51,8 @@ class StudyFactory:
     losses: dict[tuple[str, int], float] = field(default_factory=dict)
     broken: dict[tuple[str, int], dict[str, Any]] = field(default_factory=dict)
     changes: dict[tuple[str, int], dict[str, Any]] = field(default_factory=dict)
-    entries: list[dict[str, Any]] = field(default_factory=list)
-    chosen: dict[str, Any] = field(default_factory=dict)
+    entries: list[SweepRow] = field(default_factory=list)
+    chosen: dict[str, Chosen] = field(default_factory=dict)
 
     def loss(self, arm: str, seed: int, rate: float | None = None) -> float:
         """An arm's loss: its effect, the seed's, its own noise, and how far the rate is off."""
@@ -61,87 +72,61 @@ class StudyFactory:
         at = f"-lr{rate:g}" if rate else ""
         digest = hashlib.sha256(f"{arm} {seed} {rate}".encode()).hexdigest()
         name = f"{arm.replace(' ', '-').replace('/', '-')}{at}-s{seed}-{digest[:8]}"
-        self.entries.append(
-            {
-                "arm": arm,
-                "overrides": self.arms[arm],
-                "seed": seed,
-                "directory": name,
-                "config_hash": digest,
-                "role": role,
-                "setting": {KEY: rate} if rate else {},
-            }
-        )
+        setting = {KEY: rate} if rate else {}
+        self.entries.append(SweepRow(arm, seed, name, digest, self.arms[arm], role, setting))
         directory = self.root / name
         if exists and not directory.exists():
             self._write(directory, arm, seed, rate)
         return directory
 
     def _write(self, directory: Path, arm: str, seed: int, rate: float | None) -> None:
-        directory.mkdir(parents=True)
         loss = self.loss(arm, seed, rate)
-        known = {"eval_context": 128, "tokenizer_hash": "f" * 64, "device": "cpu", "threads": 1}
-        known |= self.changes.get((arm, seed), {})
+        known = {**KNOWN, **self.changes.get((arm, seed), {})}
         changes = {"learning_rate": rate or 3e-3, **known, **self.broken.get((arm, seed), {})}
-        (directory / "result.json").write_text(json.dumps(result_of(arm, seed, loss, **changes)))
-        if self.curves:
-            lines = [json.dumps(row) for row in history(loss, seed)]
-            (directory / "metrics.jsonl").write_text("\n".join(lines) + "\n")
+        rows = history(loss, seed) if self.curves else None
+        write_run(directory, arm, seed, result_of(arm, seed, loss, **changes), rows)
 
     def report(self) -> None:
         """Add every arm's runs with every seed, at the baseline's setting."""
         for arm in self.arms:
             for seed in self.seeds:
-                self.add(arm, seed, "report", 3e-3 if self.tuned else None)
+                self.add(arm, seed, REPORT, 3e-3 if self.tuned else None)
 
     def tune(self, seed: int = 100) -> None:
-        """Add a trial of every value for every arm that is not a control, and choose."""
+        """Add a trial of every value for every arm, and choose."""
         for arm in self.arms:
-            if arm in self.controls:
-                continue
             for rate in GRID:
-                self.add(arm, seed, "tune", rate)
+                self.add(arm, seed, TUNE, rate)
             best = min(GRID, key=lambda rate: self.loss(arm, seed, rate))
-            self.chosen[arm] = {"value": best, "edge": best in (GRID[0], GRID[-1])}
+            edges = {GRID[0]: "low", GRID[-1]: "high"}
+            self.chosen[arm] = Chosen(best, edges.get(best))
 
     def tuned_runs(self) -> None:
         """Add every tuned arm's runs at its own best value."""
         for arm, choice in self.chosen.items():
             for seed in self.seeds:
-                self.add(arm, seed, "tuned", choice["value"])
+                self.add(arm, seed, TUNED, choice.value)
 
-    def block(self) -> dict[str, Any]:
-        """The `study` block of `sweep.json`."""
-        others = [arm for arm in self.arms if arm != "baseline"]
-        pairs = [[arm, "baseline"] for arm in others]
-        tune = {"key": KEY, "grid": GRID, "seeds": [100], "trials": len(GRID), "limit": 2}
-        return {
-            "name": self.root.name,
-            "baseline": "baseline",
-            "arms": self.arms,
-            "controls": list(self.controls),
-            "seeds": list(self.seeds),
-            "contrasts": pairs if self.contrasts is None else self.contrasts,
-            "margin": self.margin,
-            "primary": "val_loss",
-            "match": "params",
-            "match_tolerance": 0.01,
-            "tune": ({**tune, "chosen": self.chosen} if self.chosen else tune)
-            if self.tuned
-            else None,
-        }
+    def declared(self) -> Study:
+        """The study as `sweep.json` keeps it."""
+        tune = Tuning(KEY, list(GRID), [100], 2, self.chosen) if self.tuned else None
+        return Study(
+            name=self.root.name,
+            baseline="baseline",
+            arms=self.arms,
+            controls=list(self.controls),
+            seeds=list(self.seeds),
+            contrasts=self.contrasts,
+            margin=self.margin,
+            tune=tune,
+        )
 
     def plan(self) -> Path:
         """Write `sweep.json` and return the study's folder."""
         self.root.mkdir(parents=True, exist_ok=True)
-        content = {
-            "name": self.root.name,
-            "command": f"python scripts/train.py -m study={self.root.name}",
-            "axes": [],
-            "runs": self.entries,
-            "study": self.block(),
-        }
-        (self.root / "sweep.json").write_text(json.dumps(content))
+        command = f"python scripts/train.py -m study={self.root.name}"
+        record = SweepRecord(self.root.name, command, [], self.declared(), self.entries)
+        write_sweep(self.root, record)
         return self.root
 
     def whole(self) -> Path:

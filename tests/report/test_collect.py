@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+import dataclasses
 import json
 import math
 from pathlib import Path
+from typing import Any
 
 import pytest
 from synthetic_runs import SweepFactory, failed, history, result_of
 
 from lm_experiments.errors import InputError
-from lm_experiments.report import collect, read_metrics
+from lm_experiments.report import collect
+from lm_experiments.rundir.metrics import read_rows
 
 
 def test_every_planned_run_is_there_with_its_status(sweep: SweepFactory) -> None:
@@ -27,7 +30,7 @@ def test_every_planned_run_is_there_with_its_status(sweep: SweepFactory) -> None
     assert [run.status for run in found.runs] == [
         "done",
         "failed",
-        "unfinished",
+        "interrupted",
         "waiting",
         "waiting",
         "interrupted",
@@ -38,7 +41,7 @@ def test_every_planned_run_is_there_with_its_status(sweep: SweepFactory) -> None
 def test_result_fields_are_read(sweep: SweepFactory) -> None:
     sweep.run("a", 3, result=result_of("a", 3, 3.1, dirty=True))
     (run,) = collect(sweep.plan()).runs
-    assert (run.seed, run.val_loss, run.val_tokens) == (3, 3.1, 40960)
+    assert (run.seed, run.result.val_loss, run.result.val_tokens) == (3, 3.1, 40960)
     assert (run.parameters, run.non_embedding) == (4213760, 3165184)
     assert run.commit == "a" * 40 + "+dirty"
     assert run.usable
@@ -54,7 +57,7 @@ def test_without_a_plan_the_directories_found_are_the_sweep(sweep: SweepFactory)
     assert found.name == "grid"
     assert [(run.arm, run.seed, run.status) for run in found.runs] == [
         ("a", 9, "done"),
-        ("a", 10, "unfinished"),
+        ("a", 10, "interrupted"),
         ("b", 0, "waiting"),
         ("b", 1, "done"),
     ]
@@ -70,25 +73,25 @@ def test_directories_outside_the_plan_are_reported_apart(sweep: SweepFactory) ->
 
 
 @pytest.mark.parametrize(
-    ("changes", "verdict", "usable"),
+    ("changes", "outcome", "usable"),
     [
         ({}, "ok", True),
         ({"outcome": None}, "ok", True),
         ({"outcome": "spiked"}, "spiked", True),
         ({"outcome": "diverged"}, "diverged", False),
-        ({"outcome": "non-finite", "val_loss": "nan"}, "non-finite", False),
-        ({"val_loss": "inf"}, "non-finite", False),
+        ({"outcome": "non-finite", "val_loss": math.nan}, "non-finite", False),
+        ({"val_loss": math.inf}, "non-finite", False),
         ({"val_loss": None}, "non-finite", False),
         ({"status": "interrupted"}, "interrupted", False),
         ({"status": "failed"}, "FAILED", False),
     ],
 )
-def test_verdict(
-    sweep: SweepFactory, changes: dict[str, object], verdict: str, usable: bool
+def test_the_word_for_an_outcome(
+    sweep: SweepFactory, changes: dict[str, Any], outcome: str, usable: bool
 ) -> None:
-    sweep.run("a", result={**result_of("a", 0, 3.0), **changes})
+    sweep.run("a", result=dataclasses.replace(result_of("a", 0, 3.0), **changes))
     (run,) = collect(sweep.plan()).runs
-    assert (run.verdict, run.usable) == (verdict, usable)
+    assert (run.outcome, run.usable) == (outcome, usable)
 
 
 def test_a_missing_folder_suggests_its_neighbour(sweep: SweepFactory) -> None:
@@ -103,7 +106,7 @@ def test_a_folder_without_runs_says_what_a_run_is(tmp_path: Path) -> None:
 
 def test_a_run_or_the_folder_of_all_sweeps_is_pointed_to_the_sweep(sweep: SweepFactory) -> None:
     run = sweep.run("a", result=result_of("a", 0, 3.0))
-    with pytest.raises(InputError, match=r"single run; give .*grid"):
+    with pytest.raises(InputError, match=r"single run; type .*grid"):
         collect(run)
     with pytest.raises(InputError, match=r"holds sweeps.*grid"):
         collect(sweep.root.parent)
@@ -112,10 +115,11 @@ def test_a_run_or_the_folder_of_all_sweeps_is_pointed_to_the_sweep(sweep: SweepF
 @pytest.mark.parametrize(
     ("text", "reason"),
     [
-        ('{"status": "do', "not valid JSON"),
-        ("[]", "holds a list"),
+        ('{"status": "do', "it is not JSON"),
+        ("[]", "holds no object"),
         ('{"status": "great"}', "status is 'great'"),
-        ('{"status": "done", "val_loss": "low"}', "val_loss is 'low'"),
+        ('{"status": "done", "arm": "a", "seed": 0, "val_loss": "low"}', "val_loss='low'"),
+        ('{"status": "done"}', "arm is not set"),
     ],
 )
 def test_a_damaged_result_is_named(sweep: SweepFactory, text: str, reason: str) -> None:
@@ -126,7 +130,7 @@ def test_a_damaged_result_is_named(sweep: SweepFactory, text: str, reason: str) 
     assert str(directory / "result.json") in str(caught.value)
 
 
-@pytest.mark.parametrize("plan", ["{", '{"name": "x"}', '{"runs": [{"arm": "a"}]}'])
+@pytest.mark.parametrize("plan", ["{", '{"runs": 3}', '{"runs": [{"arm": "a"}]}'])
 def test_a_damaged_plan_is_named(sweep: SweepFactory, plan: str) -> None:
     (sweep.root / "sweep.json").write_text(plan)
     with pytest.raises(InputError, match=r"sweep\.json"):
@@ -139,20 +143,21 @@ def test_metrics_survive_cut_rows_and_special_numbers(tmp_path: Path) -> None:
         '{"step": 2, "tra',
         '{"step": 3, "val/loss": "-inf"}',
     ]
-    (tmp_path / "metrics.jsonl").write_text("\n".join([*rows, '{"step": 4, "val/lo']))
-    first, second = read_metrics(tmp_path)
+    path = tmp_path / "metrics.jsonl"
+    path.write_text("\n".join([*rows, '{"step": 4, "val/lo']))
+    first, second = read_rows(path)
     assert first["step"] == 1
     assert math.isnan(first["train/loss"])
     assert second == {"step": 3, "val/loss": -math.inf}
-    assert read_metrics(tmp_path, "val/loss") == [second]
+    assert read_rows(path, "val/loss") == [second]
 
 
 def test_no_metrics_are_no_rows(tmp_path: Path) -> None:
-    assert read_metrics(tmp_path) == []
+    assert read_rows(tmp_path / "metrics.jsonl") == []
 
 
 def test_a_config_without_an_arm_is_named(sweep: SweepFactory) -> None:
     directory = sweep.run("a")
     (directory / "config.yaml").write_text(json.dumps({"seed": 0}))
-    with pytest.raises(InputError, match="names its arm and seed"):
+    with pytest.raises(InputError, match="names no arm and seed"):
         collect(sweep.root)

@@ -50,9 +50,9 @@ def test_a_failed_run_of_other_code_is_refused_and_of_a_shorter_budget_is_not(
     sweep: SweepFactory,
 ) -> None:
     sweep.done("a", {0: 3.1})
-    sweep.run("b", result=failed("b", 0, "E", "x") | {"tokens": 3})
+    sweep.run("b", result=failed("b", 0, "E", "x", tokens=3))
     build_table(collect(sweep.plan()))
-    sweep.run("c", result=failed("c", 0, "E", "x") | {"commit": "b" * 40})
+    sweep.run("c", result=failed("c", 0, "E", "x", commit="b" * 40))
     with pytest.raises(InputError, match="code"):
         build_table(collect(sweep.plan()))
 

@@ -33,7 +33,7 @@ def test_a_curve_is_the_mean_at_common_finite_steps(sweep: SweepFactory) -> None
     again = [*rows_of(5.0, 4.0, "nan"), {"step": 20, "val/loss": 4.2}, {"step": 40, "x": 1}]
     sweep.run("a", 0, result=result_of("a", 0, 4.2), metrics=again)
     sweep.run("a", 1, result=result_of("a", 1, 4.4), metrics=rows_of(5.2, 4.4, 4.0))
-    bad = result_of("a", 2, "nan", outcome="diverged")
+    bad = result_of("a", 2, math.nan, outcome="diverged")
     sweep.run("a", 2, result=bad, metrics=rows_of(9.0, 9.0))
     (row,) = build_table(collect(sweep.plan())).rows
     curve = arm_curve(row, {})
@@ -46,10 +46,10 @@ def test_a_curve_is_the_mean_at_common_finite_steps(sweep: SweepFactory) -> None
 
 def test_an_arm_without_a_usable_run_is_labelled_so(sweep: SweepFactory) -> None:
     sweep.run("a", metrics=rows_of(5.0, 4.0))
-    sweep.run("b", result=result_of("b", 0, "nan"), metrics=rows_of(5.0, 8.0, "inf"))
+    sweep.run("b", result=result_of("b", 0, math.nan), metrics=rows_of(5.0, 8.0, "inf"))
     rows = build_table(collect(sweep.plan())).rows
     labels = [curve.label for row in rows if (curve := arm_curve(row, {})) is not None]
-    assert labels == ["4.000  a (unfinished, baseline)", "8.000  b (non-finite)"]
+    assert labels == ["4.000  a (interrupted, baseline)", "8.000  b (non-finite)"]
 
 
 def test_tokens_are_the_axis_only_when_steps_differ_in_size(sweep: SweepFactory) -> None:
@@ -66,7 +66,7 @@ def test_tokens_are_the_axis_only_when_steps_differ_in_size(sweep: SweepFactory)
 
 def test_limits_hold_what_follows_the_drop_and_ignore_divergence(sweep: SweepFactory) -> None:
     sweep.run("a", result=result_of("a", 0, 3.0), metrics=rows_of(8.0, 4.0, 3.5, 3.2, 3.0))
-    bad = result_of("b", 0, "nan", outcome="diverged")
+    bad = result_of("b", 0, math.nan, outcome="diverged")
     sweep.run("b", result=bad, metrics=rows_of(8.0, 7.0, 90.0, 90.0, 90.0))
     rows = build_table(collect(sweep.plan())).rows
     curves = [curve for row in rows if (curve := arm_curve(row, {})) is not None]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 import shutil
 import subprocess
 from pathlib import Path
@@ -30,7 +31,7 @@ def test_json_retraces_every_number(study: StudyFactory) -> None:
     assert [arm["arm"] for arm in content["arms"]] == [row.arm for row in table.rows]
     nope = next(arm for arm in content["arms"] if arm["arm"] == "nope")
     assert (nope["overrides"], nope["verdict"]) == (["position=none"], "worse")
-    assert nope["chosen"] == {"value": 0.01, "edge": True}
+    assert nope["chosen"] == {"value": 0.01, "edge": "high", "failed": 0}
     runs = nope["main"]["runs"]
     assert [run["seed"] for run in runs] == [0, 1, 2, 3, 4]
     assert sum(run["val_loss"] for run in runs) / 5 == nope["main"]["statistics"]["mean"]
@@ -45,7 +46,7 @@ def test_json_retraces_every_number(study: StudyFactory) -> None:
 
 
 def test_json_holds_no_number_that_json_lacks(study: StudyFactory) -> None:
-    study.broken["nope", 0] = {"outcome": "non-finite", "val_loss": "nan"}
+    study.broken["nope", 0] = {"outcome": "non-finite", "val_loss": math.nan}
     text = json_text(build_table(collect(study.whole())))
     assert "NaN" not in text
     runs = next(a for a in json.loads(text)["arms"] if a["arm"] == "nope")["main"]["runs"]

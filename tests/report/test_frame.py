@@ -26,7 +26,7 @@ def test_one_row_per_run_with_identity_settings_and_results(study: StudyFactory)
 def test_types_do_not_depend_on_what_failed(sweep: SweepFactory) -> None:
     sweep.run("a", result=result_of("a", 0, 3.0))
     sweep.run("b", result=failed("b", 0, "E", "boom"))
-    sweep.run("c", result=result_of("c", 0, "nan", outcome="non-finite"))
+    sweep.run("c", result=result_of("c", 0, math.nan, outcome="non-finite"))
     sweep.run("d", exists=False)
     frame = load(sweep.plan()).set_index("arm")
     assert frame["val_loss"].dtype == frame["steps"].dtype == "float64"

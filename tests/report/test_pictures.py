@@ -20,7 +20,7 @@ PNG = b"\x89PNG"
 def test_forest_of_a_study_with_a_dead_arm_and_a_control(study: StudyFactory) -> None:
     study.arms["a/a"] = []
     study.controls = ("a/a",)
-    nan = {"outcome": "non-finite", "val_loss": "nan"}
+    nan = {"outcome": "non-finite", "val_loss": math.nan}
     study.broken |= {("no norm", seed): nan for seed in study.seeds}
     table = build_table(collect(study.whole()))
     assert [item.arm for item in ordered(table)][-1] == "no norm"
@@ -86,7 +86,7 @@ def test_sensitivity_is_drawn_only_with_trials(study: StudyFactory, chosen: bool
     assert not draw_sensitivity(build_table(collect(study.plan())), path)
     study.tune()
     if not chosen:
-        study.chosen = {}
+        study.chosen.clear()
     assert draw_sensitivity(build_table(collect(study.plan())), path)
     assert path.read_bytes().startswith(PNG)
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from lm_experiments.report.statistics.contrasts import paired_difference, summarize, t_quantile
+from lm_experiments.report.statistics.contrasts import contrast, summarize, t_quantile
 
 
 def test_three_losses_give_the_known_mean_sd_and_interval() -> None:
@@ -32,12 +32,8 @@ def test_no_values_have_no_summary() -> None:
 
 
 def test_differences_are_paired_over_common_seeds_only() -> None:
-    difference = paired_difference({0: 3.0, 1: 3.3, 7: 9.0}, {0: 3.1, 1: 3.2, 2: 1.0})
+    difference = contrast({0: 3.0, 1: 3.3, 7: 9.0}, {0: 3.1, 1: 3.2, 2: 1.0})
     assert difference is not None
     assert difference.n == 2
     assert difference.mean == pytest.approx(0.0)
     assert difference.sd == pytest.approx(0.02**0.5)
-
-
-def test_arms_without_a_common_seed_have_no_difference() -> None:
-    assert paired_difference({0: 3.0}, {1: 3.1}) is None

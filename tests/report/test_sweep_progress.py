@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-import json
+import dataclasses
+import math
 import os
 import subprocess
 import sys
@@ -14,8 +15,11 @@ from typing import Any
 import pytest
 
 from lm_experiments.errors import InputError
-from lm_experiments.report.progress import RunStatus, duration, progress_line, sweep_status
-from lm_experiments.rundir.metrics import TAIL_BYTES
+from lm_experiments.report.progress import RunStatus, progress_line, sweep_status
+from lm_experiments.rundir.metrics import TAIL_BYTES, write_rows
+from lm_experiments.rundir.results import Result, RunError, write_result
+from lm_experiments.rundir.study import Chosen, Study, Tuning
+from lm_experiments.rundir.sweeps import SweepRecord, SweepRow, write_sweep
 from lm_experiments.training.fit import _held
 
 CONFIG = "model:\n  d_model: 16\n  norm:\n    name: none\ntrainer:\n  max_steps: {}\nseed: 0\n"
@@ -29,12 +33,9 @@ def plan(tmp_path: Path) -> Plan:
     def record(*names: str, **more: Any) -> Path:
         folder = tmp_path / "runs" / "grid"
         folder.mkdir(parents=True, exist_ok=True)
-        rows = [
-            {"arm": name.rsplit("-s", 1)[0], "seed": int(name[-1]), "directory": name}
-            for name in names
-        ]
-        values = {"name": "grid", "command": "python scripts/train.py -m x=1,2", "runs": rows}
-        (folder / "sweep.json").write_text(json.dumps({**values, **more}))
+        rows = [SweepRow(name.rsplit("-s", 1)[0], int(name[-1]), name) for name in names]
+        record = SweepRecord("grid", "python scripts/train.py -m x=1,2", runs=rows)
+        write_sweep(folder, dataclasses.replace(record, **more))
         return folder
 
     return record
@@ -46,8 +47,7 @@ def begin(run_dir: Path, *rows: dict[str, Any], max_steps: int = 100) -> Path:
     (run_dir / "config.yaml").write_text(CONFIG.format(max_steps))
     if rows:
         (run_dir / ".lock").touch()
-        text = "".join(json.dumps(row) + "\n" for row in rows)
-        (run_dir / "metrics.jsonl").write_text(text)
+        write_rows(run_dir / "metrics.jsonl", rows)
     return run_dir
 
 
@@ -64,16 +64,18 @@ def row(step: int, speed: float = 100.0) -> dict[str, Any]:
 def end(run_dir: Path, status: str = "done", wall: float = 0.0, **more: Any) -> Path:
     """Give a run its result, ``wall`` seconds after its configuration."""
     begin(run_dir, row(100))
-    result = {
-        "status": status,
-        "outcome": "ok" if status == "done" else None,
-        "steps": 100,
-        "val_loss": 3.25,
-        "seconds": 10.0,
-        "tokens_per_second": 100.0,
-        "error": None,
-    }
-    (run_dir / "result.json").write_text(json.dumps({**result, **more}))
+    arm, _, seed = run_dir.name.rpartition("-s")
+    result = Result(
+        status=status,
+        arm=arm,
+        seed=int(seed),
+        outcome="ok" if status == "done" else None,
+        steps=100,
+        val_loss=3.25,
+        seconds=10.0,
+        tokens_per_second=100.0,
+    )
+    write_result(run_dir, dataclasses.replace(result, **more))
     now = time.time()
     os.utime(run_dir / "config.yaml", (now - wall, now - wall))
     os.utime(run_dir / "result.json", (now, now))
@@ -81,25 +83,25 @@ def end(run_dir: Path, status: str = "done", wall: float = 0.0, **more: Any) -> 
 
 
 def states(folder: Path) -> dict[str, str]:
-    return {run.directory.name: run.state for run in sweep_status(folder).runs}
+    return {status.run.directory.name: status.state for status in sweep_status(folder).runs}
 
 
 def one(folder: Path, name: str) -> RunStatus:
-    [run] = [run for run in sweep_status(folder).runs if run.directory.name == name]
-    return run
+    [found] = [found for found in sweep_status(folder).runs if found.run.directory.name == name]
+    return found
 
 
 def test_each_planned_run_has_its_state_in_declared_order(plan: Plan) -> None:
     folder = plan("z-s0", "a-s0", "b-s0", "c-s0", "d-s0", "e-s0", study=None)
     end(folder / "z-s0")
-    error = {"type": "RuntimeError", "message": "broken\nnorm", "traceback": "train.log"}
+    error = RunError("RuntimeError", "broken\nnorm")
     end(folder / "a-s0", "failed", error=error, val_loss=None)
     begin(folder / "b-s0", row(20))
     begin(folder / "c-s0", row(40))
     begin(folder / "d-s0")
     with _held(folder / "c-s0"):
         status = sweep_status(folder)
-    assert [(run.directory.name, run.state) for run in status.runs] == [
+    assert [(found.run.directory.name, found.state) for found in status.runs] == [
         ("z-s0", "done"),
         ("a-s0", "failed"),
         ("b-s0", "interrupted"),
@@ -117,7 +119,7 @@ def test_each_planned_run_has_its_state_in_declared_order(plan: Plan) -> None:
     assert status.remaining == 4
     assert status.command == "python scripts/train.py -m x=1,2"
     failed, running = status.runs[1], status.runs[3]
-    assert failed.reason == "RuntimeError: broken norm"
+    assert failed.run.error == "RuntimeError: broken norm"
     assert failed.traceback == folder / "a-s0" / "train.log"
     assert (running.step, running.max_steps, running.train_loss) == (40, 100, 4.5)
     assert status.runs[0].val_loss == 3.25
@@ -192,10 +194,10 @@ def test_numbers_that_are_not_finite_are_words_and_a_blown_up_run_measures_nothi
     plan: Plan,
 ) -> None:
     folder = plan("a-s0", "a-s1")
-    end(folder / "a-s0", wall=12.0, outcome="non-finite", val_loss="nan", steps=3)
+    end(folder / "a-s0", wall=12.0, outcome="non-finite", val_loss=math.nan, steps=3)
     run, waiting = sweep_status(folder).runs
     assert run.state == "done"
-    assert run.val_loss != run.val_loss
+    assert run.val_loss is not None and math.isnan(run.val_loss)
     assert waiting.left is None
 
 
@@ -204,7 +206,7 @@ def test_the_time_left_goes_by_the_arms_own_runs_then_by_any(plan: Plan) -> None
     assert sweep_status(folder).seconds_left() is None
     end(folder / "slow-s0", wall=40.0)
     end(folder / "fast-s0", wall=20.0)
-    left = {run.directory.name: run.left for run in sweep_status(folder).runs}
+    left = {found.run.directory.name: found.left for found in sweep_status(folder).runs}
     assert left["slow-s0"] is None
     assert left["slow-s1"] == pytest.approx(40, abs=0.1)
     assert left["fast-s1"] == pytest.approx(20, abs=0.1)
@@ -236,7 +238,7 @@ def test_the_line_after_each_run_of_a_sweep(plan: Plan) -> None:
     assert progress_line(folder) == "0 of 6 done, 6 left"
     for seed in (0, 1):
         end(folder / f"a-s{seed}", wall=20.0)
-    end(folder / "a-s2", "failed", error={"type": "OSError", "message": "full"})
+    end(folder / "a-s2", "failed", error=RunError("OSError", "full"))
     assert progress_line(folder) == "2 of 6 done, 1 failed, 3 left; about 60 s left"
     begin(folder / "a-s3", row(50))
     with _held(folder / "a-s3"):
@@ -250,32 +252,30 @@ def test_the_line_after_each_run_of_a_sweep(plan: Plan) -> None:
 def test_a_directory_that_serves_two_purposes_is_one_run(plan: Plan) -> None:
     folder = plan("a-s0", "a-s0", "b-s0")
     end(folder / "a-s0")
-    assert [run.directory.name for run in sweep_status(folder).runs] == ["a-s0", "b-s0"]
+    assert [found.run.directory.name for found in sweep_status(folder).runs] == ["a-s0", "b-s0"]
 
 
 def test_a_trial_is_named_by_its_setting_and_tuning_says_that_more_will_follow(
     plan: Plan,
 ) -> None:
-    folder = plan("a-s0", study={"tune": {"key": "optimizer.lr"}})
-    record = json.loads((folder / "sweep.json").read_text())
-    record["runs"][0] |= {"role": "tune", "setting": {"optimizer.lr": 0.003}}
-    (folder / "sweep.json").write_text(json.dumps(record))
-    status = sweep_status(folder)
+    tune = Tuning(grid=[0.001, 0.003, 0.01])
+    study = Study("grid", baseline="a", arms={"a": []}, tune=tune)
+    rows = [SweepRow("a", 0, "a-s0", role="tune", setting={"optimizer.lr": 0.003})]
+    status = sweep_status(plan(study=study, runs=rows))
     assert status.tuning
     assert status.runs[0].label == "a lr=0.003 s0"
-    record["study"]["tune"]["chosen"] = {"a": {"value": 0.003, "edge": False}}
-    (folder / "sweep.json").write_text(json.dumps(record))
-    assert not sweep_status(folder).tuning
+    tune = dataclasses.replace(tune, chosen={"a": Chosen(0.003)})
+    study = dataclasses.replace(study, tune=tune)
+    assert not sweep_status(plan(study=study, runs=rows)).tuning
 
 
 def test_runs_without_a_plan_are_all_there_is(tmp_path: Path) -> None:
-    begin(tmp_path / "grid" / "b-s1", row(5))
-    end(tmp_path / "grid" / "a-s0")
-    for path in (tmp_path / "grid").glob("*/config.yaml"):
-        path.write_text(path.read_text() + "arm: 'no: norm'\n")
+    end(tmp_path / "grid" / "a-s4")
+    config = begin(tmp_path / "grid" / "b-s1", row(5)) / "config.yaml"
+    config.write_text(config.read_text() + "arm: 'no: norm'\n")
     runs = sweep_status(tmp_path / "grid").runs
-    assert [(run.label, run.state) for run in runs] == [
-        ("no: norm s0", "done"),
+    assert [(found.label, found.state) for found in runs] == [
+        ("a s4", "done"),
         ("no: norm s0", "interrupted"),
     ]
 
@@ -285,7 +285,9 @@ def test_a_damaged_result_is_that_runs_failure_and_hides_no_other(plan: Plan) ->
     (end(folder / "a-s0") / "result.json").write_text("{")
     end(folder / "b-s0")
     assert states(folder) == {"a-s0": "failed", "b-s0": "done"}
-    assert "result.json is damaged; remove it" in str(one(folder, "a-s0").reason)
+    assert "result.json is damaged (it is not JSON); remove it" in str(
+        one(folder, "a-s0").run.error
+    )
 
 
 def test_folders_that_are_no_sweep_are_refused_in_one_sentence(plan: Plan) -> None:
@@ -296,7 +298,7 @@ def test_folders_that_are_no_sweep_are_refused_in_one_sentence(plan: Plan) -> No
     for path, sentence in {
         folder.parent / "girt": f"did you mean {folder}?",
         folder.parent: f"holds sweeps, not runs; type one of them, such as {folder}.",
-        folder / "a-s0": f"is a single run; type the folder it lies in, {folder}.",
+        folder / "a-s0": f"is a single run; type the folder of its sweep, {folder}.",
         empty: "holds no runs",
     }.items():
         with pytest.raises(InputError) as refused:
@@ -307,22 +309,6 @@ def test_folders_that_are_no_sweep_are_refused_in_one_sentence(plan: Plan) -> No
         (folder / "sweep.json").write_text(text)
         with pytest.raises(InputError, match=r"sweep\.json is damaged"):
             sweep_status(folder)
-
-
-@pytest.mark.parametrize(
-    ("seconds", "words"),
-    [
-        (0.44, "0.4 s"),
-        (45.4, "45 s"),
-        (100, "2 min"),
-        (3570, "1 h"),
-        (12000, "3 h 20 min"),
-        (187200, "2 d 4 h"),
-        (172800, "2 d"),
-    ],
-)
-def test_durations_are_said_as_people_say_them(seconds: float, words: str) -> None:
-    assert duration(seconds) == words
 
 
 def test_a_thousand_runs_are_counted(plan: Plan) -> None:
@@ -355,7 +341,7 @@ def test_a_real_run_is_understood(train: Callable[..., Any]) -> None:
     [run] = status.runs
     assert (run.state, run.step, run.max_steps, run.outcome) == ("done", 3, 3, "ok")
     assert run.whole and run.seconds and run.whole >= run.seconds
-    (run.directory / "result.json").unlink()
+    (run.run.directory / "result.json").unlink()
     [run] = sweep_status(Path("runs/one")).runs
     assert (run.state, run.step) == ("interrupted", 3)
     assert run.whole and run.val_loss and run.tokens_per_second

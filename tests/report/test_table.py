@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 from rich.console import Console
-from synthetic_runs import SweepFactory, failed, grid, history, result_of
+from synthetic_runs import SweepFactory, failed, grid, history, result_of, write_run
 
 from lm_experiments.errors import InputError
 from lm_experiments.report import Table, build_table, collect, write_report
@@ -68,7 +68,7 @@ def test_failures_and_waiting_runs_keep_their_rows(sweep: SweepFactory) -> None:
     assert [row.arm for row in table.rows] == ["f", "a", "d", "e", "b", "c"]
     assert [row.outcome for row in table.rows[2:]] == [
         "waiting",
-        "unfinished",
+        "interrupted",
         "FAILED: RuntimeError: mat1 and mat2",
         "FAILED: ValueError: other",
     ]
@@ -140,15 +140,14 @@ def test_runs_that_are_not_comparable_are_named(
 
 def test_comparable_runs_give_no_warning(sweep: SweepFactory) -> None:
     sweep.done("a", {0: 3.10})
-    sweep.run("b", result=failed("b", 0, "E", "x") | {"tokens": 3, "data_hash": None})
+    sweep.run("b", result=failed("b", 0, "E", "x", tokens=3, data_hash=None))
     assert warnings(table_of(sweep.plan())) == []
 
 
 def test_repeated_seeds_unequal_sizes_and_strays_are_named(sweep: SweepFactory) -> None:
     for learning_rate, total in ((0.1, 10), (0.2, 11)):
-        directory = sweep.root / f"a-{learning_rate}"
         result = result_of("a", 0, 3.0, parameters={"total": total})
-        sweep._write(directory, "a", 0, result, None)
+        write_run(sweep.root / f"a-{learning_rate}", "a", 0, result)
     text = " ".join(warnings(table_of(sweep.root)))
     assert "more than one run for 'a' seed 0" in text
     assert "'a' differ in their number of parameters" in text

@@ -60,9 +60,10 @@ def test_a_grid_grows_by_its_own_ratio() -> None:
     assert tuning.grown(low=False, high=False) == tuning
 
 
-def test_the_record_states_the_budget_of_trials() -> None:
+def test_each_arm_gets_a_trial_for_each_value_and_tuning_seed() -> None:
     study = read_study(declared(tune={"grid": [1e-3, 3e-3, 1e-2], "seeds": [8, 9]}))
-    assert study.record()["tune"]["trials"] == 6
+    assert study.tune is not None
+    assert study.tune.trials == 6
 
 
 @pytest.mark.parametrize("path", sorted(SHIPPED.glob("*.yaml")), ids=lambda path: path.stem)

@@ -8,11 +8,14 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
-from lm_experiments.report.collect import Run, read_metrics
+from lm_experiments.report.collect import Run
 from lm_experiments.report.pictures.drawing import picture, plain_frame
 from lm_experiments.report.pictures.styles import FAINT, INK, LineStyle, level_key, line_styles
 from lm_experiments.report.statistics.contrasts import summarize
 from lm_experiments.report.table.rows import Row, Table
+from lm_experiments.rundir.metrics import read_rows
+from lm_experiments.rundir.names import METRICS
+from lm_experiments.rundir.results import WAITING
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -63,8 +66,12 @@ def token_scales(runs: Sequence[Run]) -> dict[Path, float]:
 
     Arms with unequal batches are comparable by tokens and not by steps.
     """
-    scales = {r.directory: r.tokens / r.steps for r in runs if r.tokens and r.steps}
-    begun = [run for run in runs if run.status != "waiting" and run.usable]
+    scales = {
+        r.directory: r.result.tokens / r.result.steps
+        for r in runs
+        if r.result.tokens and r.result.steps
+    }
+    begun = [run for run in runs if run.usable]
     complete = all(run.directory in scales for run in begun)
     return scales if complete and len(set(scales.values())) > 1 else {}
 
@@ -121,19 +128,19 @@ def focus(curves: Sequence[Curve]) -> tuple[tuple[float, float], tuple[float, fl
 def _history(run: Run, scales: dict[Path, float]) -> dict[float, float]:
     # A resumed run logs some steps twice; the later row is the one it went on from.
     scale = scales.get(run.directory, 1.0)
-    rows = read_metrics(run.directory, "val/loss")
-    pairs = [(row.get("step"), row.get("val/loss")) for row in rows]
+    rows = read_rows(run.directory / METRICS, "val/loss")
+    pairs = [(row["step"], row.get("val/loss")) for row in rows]
     return {
         step * scale: float(loss)
         for step, loss in pairs
-        if isinstance(step, int) and isinstance(loss, (int, float)) and math.isfinite(loss)
+        if isinstance(loss, (int, float)) and math.isfinite(loss)
     }
 
 
 def _label(row: Row, final: float) -> str:
-    verdict = next((run.verdict for run in row.runs if run.status != "waiting"), "waiting")
+    outcome = next((run.outcome for run in row.runs if run.status != WAITING), WAITING)
     apart = not row.runs and row.known
-    remarks = [] if row.loss else ["untuned" if apart else verdict]
+    remarks = [] if row.loss else ["untuned" if apart else outcome]
     if row.is_baseline and row.arm != "baseline":
         remarks.append("baseline")
     text = f"{final:.3f}  {row.arm}" + (f" ({', '.join(remarks)})" if remarks else "")
@@ -169,8 +176,8 @@ def _frame(axes: Axes, table: Table, x_label: str) -> None:
     seeds = "mean over seeds, band of one sd" if several else "one seed per arm"
     study = table.sweep.study
     at = (
-        f", each arm at its own best {study.tuning.key}"
-        if study and study.tuning and study.tuning.chosen
+        f", each arm at its own best {study.tune.key}"
+        if study and study.tune and study.tune.chosen
         else ""
     )
     axes.set_title(f"{table.sweep.name}: validation loss{at} ({seeds})", loc="left", color=INK)

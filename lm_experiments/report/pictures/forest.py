@@ -84,7 +84,7 @@ def limits(contrasts: Sequence[Contrast], margin: float | None) -> tuple[float, 
 
 def _title(table: Table, count: int) -> str:
     study = table.sweep.study
-    at = f", each arm at its own best {study.tuning.key}" if study and study.tuning else ""
+    at = f", each arm at its own best {study.tune.key}" if study and study.tune else ""
     left_out = f" (the first {MOST_ROWS} of {count})" if count > MOST_ROWS else ""
     state = "" if table.sweep.complete else f"; {headline(table).partition(',')[0]}"
     measure = "validation loss" if table.metric == "val_loss" else LOSS_TITLES[table.metric]

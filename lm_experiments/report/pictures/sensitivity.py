@@ -8,13 +8,13 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from lm_experiments.report.declared import Choice, Tuning
 from lm_experiments.report.pictures.curves import spread
 from lm_experiments.report.pictures.drawing import nearest, picture, plain_frame
 from lm_experiments.report.pictures.styles import INK, LineStyle, line_styles
 from lm_experiments.report.statistics.tuning import expected_best
 from lm_experiments.report.table.columns import LOSS_TITLES, UNITS
 from lm_experiments.report.table.rows import Table
+from lm_experiments.rundir.study import Chosen, Tuning
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -33,7 +33,7 @@ class Response:
     arm: str
     losses: dict[float, float | None]
     trials: tuple[float, ...]
-    choice: Choice | None
+    choice: Chosen | None
 
     @property
     def label(self) -> str:
@@ -54,7 +54,7 @@ def draw_sensitivity(table: Table, path: Path) -> bool:
     """
     study = table.sweep.study
     found = responses(table)
-    if study is None or study.tuning is None or not found:
+    if study is None or study.tune is None or not found:
         return False
     styles = line_styles(table)
     longest = max(len(response.label) for response in found)
@@ -62,7 +62,7 @@ def draw_sensitivity(table: Table, path: Path) -> bool:
     width = 1 - LEFT - right - GAP - SMALL
     with picture(path, SIZE_INCHES) as figure:
         panel = figure.add_axes((LEFT, BOTTOM, width, HEIGHT))
-        _sensitivity(panel, table, study.tuning, found, styles)
+        _sensitivity(panel, table, study.tune, found, styles)
         small = figure.add_axes((LEFT + width + right + GAP - 0.02, BOTTOM, SMALL, HEIGHT))
         _budget(small, found, styles)
         small.set_ylabel(f"lowest {LOSS_TITLES[table.metric]}", color=INK)
@@ -72,11 +72,11 @@ def draw_sensitivity(table: Table, path: Path) -> bool:
 def responses(table: Table) -> list[Response]:
     """The trials of every arm that has any which ended, in the table's order."""
     study = table.sweep.study
-    if study is None or study.tuning is None:
+    if study is None or study.tune is None:
         return []
     found = []
     for row in table.rows:
-        response = _response(table, study.tuning, row.arm)
+        response = _response(table, study.tune, row.arm)
         if response is not None:
             found.append(response)
     return found
@@ -86,8 +86,8 @@ def _response(table: Table, tuning: Tuning, arm: str) -> Response | None:
     by_value: dict[float, list[float | None]] = {}
     for run in table.sweep.trials:
         value = run.setting.get(tuning.key)
-        if run.arm == arm and run.finished and isinstance(value, (int, float)):
-            by_value.setdefault(float(value), []).append(run.value(table.metric))
+        if run.arm == arm and run.finished and value is not None:
+            by_value.setdefault(value, []).append(run.value(table.metric))
     if not by_value:
         return None
     losses = {value: _mean(by_value[value]) for value in sorted(by_value)}
@@ -214,7 +214,7 @@ def _budget(axes: Axes, found: Sequence[Response], styles: dict[str, LineStyle])
     axes.set_title("expected best of k trials", loc="left", color=INK, size=10)
     axes.set_xlabel("k", color=INK)
     axes.xaxis.set_major_locator(MaxNLocator(integer=True))
-    bought = [expected_best(response.trials, replacement=False) for response in found]
+    bought = [expected_best(response.trials) for response in found]
     finite = [loss for best in bought for loss in best if math.isfinite(loss)]
     if finite:
         axes.set_ylim(*_limits(finite, FAR_BEST))

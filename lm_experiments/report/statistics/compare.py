@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Container, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from lm_experiments.report.collect import Run, Sweep
@@ -50,20 +50,15 @@ def plan_contrasts(sweep: Sweep, baseline: str, metric: str) -> Plan:
     # A margin in nats per token says nothing about bits per byte.
     margin = study.margin if study and metric == study.primary else None
     if study and baseline == study.baseline:
-        return Plan(study.contrasts, controls, True, metric, margin)
+        declared = tuple((arm, reference) for arm, reference in study.compared)
+        return Plan(declared, controls, True, metric, margin)
     pairs = tuple((arm, baseline) for arm in sweep.arms if arm != baseline)
     # The baseline's own control says nothing beside another arm.
     return Plan(pairs, frozenset() if study else controls, study is None, metric, margin)
 
 
-def compare(
-    plan: Plan, runs: RunsByArm, planned: int, complete: bool, lost: Container[str] = ()
-) -> list[Comparison]:
-    """Work out every planned contrast.
-
-    `planned` is how many runs an arm has when all are there; the arms in `lost` could not have
-    any, as no trial of their tuning succeeded, and count as failing in all of them.
-    """
+def compare(plan: Plan, runs: RunsByArm, planned: int, complete: bool) -> list[Comparison]:
+    """Work out every planned contrast; `planned` is how many runs an arm has in the end."""
     # An A/A control is no claim, so Holm's family is the other pairs.
     family = [pair for pair in plan.pairs if pair[0] not in plan.controls]
     adjusted = adjust([_contrast(plan, runs, pair) for pair in family])
@@ -74,7 +69,7 @@ def compare(
             pair,
             found[pair],
             pair[0] in plan.controls,
-            (planned, planned) if pair[0] in lost else _failures(runs.get(pair[0], ()), planned),
+            _failures(runs.get(pair[0], ()), planned),
             complete,
             _same(runs, pair),
         )

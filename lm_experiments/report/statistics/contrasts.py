@@ -6,11 +6,11 @@ Nothing here reads files: losses go in, frozen records of statistics come out.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Mapping, Sequence
+import warnings
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import accumulate
-
-import numpy as np
+from typing import Any
 
 CONFIDENCE = 0.95
 SIGN_FLIP_SEEDS = range(6, 21)  # Below 6 no p under .05 exists; above 20 there are too many signs.
@@ -65,33 +65,6 @@ class Contrast:
         return bool(self.differences) and not any(self.differences)
 
 
-@dataclass(frozen=True)
-class _Estimate:
-    """A mean difference with its standard error and degrees of freedom."""
-
-    mean: float
-    error: float
-    degrees: float
-
-    def at_least(self, bound: float) -> float:
-        """The one-sided p of the mean against a true value of `bound` or less."""
-        gap = self.mean - bound
-        if self.error == 0:
-            return 0.0 if gap > 0 else 1.0
-        return _t_tail(gap / self.error, self.degrees)
-
-    def two_sided(self) -> float:
-        """The two-sided p against no difference."""
-        if self.error == 0:
-            return 1.0 if self.mean == 0 else 0.0
-        return 2 * _t_tail(abs(self.mean) / self.error, self.degrees)
-
-    def within(self, margin: float) -> float:
-        """The p of two one-sided t tests against -margin and +margin (Schuirmann 1987)."""
-        mirrored = replace(self, mean=-self.mean)
-        return max(self.at_least(-margin), mirrored.at_least(-margin))
-
-
 def summarize(values: Iterable[float]) -> Summary | None:
     """Mean, standard deviation (ddof 1) and 95 % t half-width; None when there are no values."""
     numbers = list(values)
@@ -104,11 +77,6 @@ def summarize(values: Iterable[float]) -> Summary | None:
         return Summary(mean, None, 1, None)
     sd = math.sqrt(math.fsum((x - mean) ** 2 for x in numbers) / (n - 1))
     return Summary(mean, sd, n, t_quantile(n - 1) * sd / math.sqrt(n))
-
-
-def paired_difference(values: Mapping[int, float], baseline: Mapping[int, float]) -> Summary | None:
-    """Summarise `values - baseline` over the seeds both have; None when they share no seed."""
-    return summarize(_differences(values, baseline))
 
 
 def contrast(
@@ -170,6 +138,8 @@ def sign_flip_p(differences: Sequence[float]) -> float | None:
     """Exact two-sided p of the mean under all 2^n sign patterns; None unless n is 6 to 20."""
     if len(differences) not in SIGN_FLIP_SEEDS:
         return None
+    import numpy as np
+
     # Negating every sign leaves |sum| alone, so the first sign can stay as it is.
     sums = np.array([differences[0]], dtype=np.float64)
     for difference in differences[1:]:
@@ -187,12 +157,6 @@ def t_quantile(degrees: float) -> float:
     return float(stdtrit(degrees, 0.5 + CONFIDENCE / 2))
 
 
-def _t_tail(t: float, degrees: float) -> float:
-    from scipy.special import stdtr
-
-    return float(stdtr(degrees, -t))
-
-
 def _check_losses(losses: Mapping[int, float]) -> None:
     for seed, loss in losses.items():
         if not math.isfinite(loss):
@@ -208,42 +172,50 @@ def _differences(values: Mapping[int, float], reference: Mapping[int, float]) ->
 
 
 def _paired(differences: tuple[float, ...], margin: float | None) -> Contrast:
+    def test(shift: float, alternative: str) -> Any:
+        from scipy import stats
+
+        return stats.ttest_1samp(differences, shift, alternative=alternative)
+
     summary = summarize(differences)
     assert summary is not None
     mean, sd, n = summary.mean, summary.sd, summary.n
-    estimate = None if sd is None else _Estimate(mean, sd / math.sqrt(n), n - 1)
-    p, equivalent_p = _tests(estimate, margin)
-    flips = sign_flip_p(differences)
-    return Contrast(mean, sd, n, summary.half_width, p, equivalent_p, flips, True, differences)
+    tested = _tested(test, mean, sd, margin)
+    return Contrast(mean, sd, n, *tested, sign_flip_p(differences), True, differences)
 
 
 def _welch(values: Sequence[float], reference: Sequence[float], margin: float | None) -> Contrast:
+    def test(shift: float, alternative: str) -> Any:
+        from scipy import stats
+
+        moved = [value - shift for value in values]
+        return stats.ttest_ind(moved, reference, equal_var=False, alternative=alternative)
+
     ours, theirs = summarize(values), summarize(reference)
     assert ours is not None and theirs is not None
-    mean, n = ours.mean - theirs.mean, min(ours.n, theirs.n)
-    if ours.sd is None or theirs.sd is None:
-        return Contrast(mean, None, n, None, None, None, None, False)
-    estimate = _welch_estimate(mean, (ours.sd, ours.n), (theirs.sd, theirs.n))
-    half_width = t_quantile(estimate.degrees) * estimate.error
-    p, equivalent_p = _tests(estimate, margin)
-    sd = math.hypot(ours.sd, theirs.sd)
-    return Contrast(mean, sd, n, half_width, p, equivalent_p, None, False)
+    mean = ours.mean - theirs.mean
+    sd = None if ours.sd is None or theirs.sd is None else math.hypot(ours.sd, theirs.sd)
+    return Contrast(mean, sd, min(ours.n, theirs.n), *_tested(test, mean, sd, margin), None, False)
 
 
-def _welch_estimate(mean: float, ours: tuple[float, int], theirs: tuple[float, int]) -> _Estimate:
-    """Each arm as (sd, n); degrees of freedom after Welch (1947) and Satterthwaite (1946)."""
-    variances = [sd**2 / n for sd, n in (ours, theirs)]
-    total = math.fsum(variances)
-    if total == 0:
-        return _Estimate(mean, 0.0, ours[1] + theirs[1] - 2)
-    inverse = sum(
-        (part / total) ** 2 / (n - 1)
-        for part, (_, n) in zip(variances, (ours, theirs), strict=True)
-    )
-    return _Estimate(mean, math.sqrt(total), 1 / inverse)
+def _tested(
+    test: Callable[[float, str], Any], mean: float, sd: float | None, margin: float | None
+) -> tuple[float | None, float | None, float | None]:
+    """The half-width of the 95 % interval, the two-sided p, and TOST's p (Schuirmann 1987).
 
-
-def _tests(estimate: _Estimate | None, margin: float | None) -> tuple[float | None, float | None]:
-    if estimate is None:
-        return None, None
-    return estimate.two_sided(), None if margin is None else estimate.within(margin)
+    `test` is a t test of the difference against a shift, with scipy's word for the alternative.
+    """
+    if sd is None:
+        return None, None, None
+    if sd == 0:
+        return 0.0, float(mean == 0), None if margin is None else float(abs(mean) >= margin)
+    with warnings.catch_warnings():
+        # scipy warns where all differences agree in most digits: their t is large, but rounded.
+        warnings.simplefilter("ignore", RuntimeWarning)
+        plain = test(0.0, "two-sided")
+        low, high = plain.confidence_interval(CONFIDENCE)
+        half_width, p = float(high - low) / 2, float(plain.pvalue)
+        if margin is None:
+            return half_width, p, None
+        above, below = test(-margin, "greater"), test(margin, "less")
+        return half_width, p, float(max(above.pvalue, below.pvalue))

@@ -1,17 +1,11 @@
-"""What a study could have seen: the smallest difference its seeds resolve, the seeds it needs."""
+"""Statistical power: the smallest difference that a number of seeds resolves."""
 
 from __future__ import annotations
 
 import math
 
-import numpy as np
-
 POWER = 0.8
 ALPHA = 0.05
-MOST_SEEDS = 10_000
-_NORMAL = np.linspace(-8.0, 8.0, 1001)
-_WEIGHTS = np.exp(-(_NORMAL**2) / 2)
-_WEIGHTS /= _WEIGHTS.sum()
 
 
 def smallest_resolvable(
@@ -27,8 +21,7 @@ def smallest_resolvable(
     _check(sd_difference, power, alpha)
     if n < 2:
         return None
-    shift = _bisect_shift(n - 1, power, alpha)
-    return shift * sd_difference / math.sqrt(n)
+    return _shift_for(n - 1, power, alpha) * sd_difference / math.sqrt(n)
 
 
 def resolvable_from_baseline(
@@ -43,54 +36,31 @@ def resolvable_from_baseline(
     return smallest_resolvable(math.sqrt(2) * sd_baseline, n, power, alpha)
 
 
-def seeds_needed(sd_over_delta: float, power: float = POWER, alpha: float = ALPHA) -> int:
-    """The fewest seeds with which a paired t test finds a difference delta with `power`.
-
-    `sd_over_delta` is the sd of the paired differences over the true difference. Raises
-    `ValueError` for one that is negative, not finite, or takes more than 10,000 seeds.
-    """
-    _check(sd_over_delta, power, alpha)
-    low, high = 1, 2
-    while not _finds(sd_over_delta, high, power, alpha):
-        if high >= MOST_SEEDS:
-            raise ValueError(
-                f"A spread of {sd_over_delta:g} times the difference takes more than "
-                f"{MOST_SEEDS:,} seeds; ask for a larger difference."
-            )
-        low, high = high, min(2 * high, MOST_SEEDS)
-    while high - low > 1:
-        middle = (low + high) // 2
-        found = _finds(sd_over_delta, middle, power, alpha)
-        low, high = (low, middle) if found else (middle, high)
-    return high
-
-
-def _finds(sd_over_delta: float, n: int, power: float, alpha: float) -> bool:
-    if sd_over_delta == 0:
-        return True
-    return _power(math.sqrt(n) / sd_over_delta, n - 1, alpha) >= power
-
-
 def _power(shift: float, degrees: int, alpha: float) -> float:
     """P(|T| > critical value) for a noncentral t with this noncentrality."""
+    import numpy as np
     from scipy.special import gammainc, stdtrit
 
     # T is (shift + Z) / S; given Z, the chi-square under S has a closed distribution function.
     # scipy's own noncentral t (1.17) returns NaN at scattered points from a shift of 5 on.
     critical = stdtrit(degrees, 1 - alpha / 2)
-    below = gammainc(degrees / 2, degrees * ((shift + _NORMAL) / critical) ** 2 / 2)
-    return float(_WEIGHTS @ below)
+    normal = np.linspace(-8.0, 8.0, 1001)
+    weights = np.exp(-(normal**2) / 2)
+    below = gammainc(degrees / 2, degrees * ((shift + normal) / critical) ** 2 / 2)
+    return float(weights @ below / weights.sum())
 
 
-def _bisect_shift(degrees: int, power: float, alpha: float) -> float:
-    low, high = 0.0, 1.0
-    while _power(high, degrees, alpha) < power:
-        low, high = high, 2 * high
-    while high - low > 1e-9 * high:
-        middle = (low + high) / 2
-        found = _power(middle, degrees, alpha) >= power
-        low, high = (low, middle) if found else (middle, high)
-    return high
+def _shift_for(degrees: int, power: float, alpha: float) -> float:
+    """The noncentrality at which the test has this power."""
+    from scipy.optimize import brentq
+
+    def lacking(shift: float) -> float:
+        return _power(shift, degrees, alpha) - power
+
+    high = 1.0
+    while lacking(high) < 0:
+        high *= 2
+    return float(brentq(lacking, 0.0, high, xtol=1e-12, rtol=1e-12))
 
 
 def _check(spread: float, power: float, alpha: float) -> None:

@@ -43,32 +43,25 @@ def pick_best(grid_losses: Mapping[float, Sequence[float | None]]) -> Best:
     return Best(best, loss if math.isfinite(loss) else None, failures[best], _edge(best, losses))
 
 
-def expected_best(losses: Iterable[float], replacement: bool = True) -> list[float]:
-    """The expected lowest loss of k trials drawn from these, for k = 1 up to their number.
+def expected_best(losses: Iterable[float]) -> list[float]:
+    """The expected lowest loss of k of these trials, for k = 1 up to their number.
 
-    With replacement this is Dodge et al. (2019); without, the exact mean over all subsets of
-    k trials. A failed trial is given as infinity, and counts until k is sure to include another.
+    The exact mean over all subsets of k trials, without the replacement of Dodge et al. (2019). A
+    failed trial is given as infinity, and counts until k is sure to include another.
     Raises `ValueError` when a loss is NaN.
     """
     ordered = sorted(losses)
     if any(math.isnan(loss) for loss in ordered):
         raise ValueError("A trial's loss is NaN; write float('inf') for a trial that failed.")
     n = len(ordered)
-    share = _share_with_replacement if replacement else _share_without_replacement
-    tails = [[share(n - i, n, k) for i in range(n + 1)] for k in range(1, n + 1)]
-    return [
-        math.fsum((tail[i] - tail[i + 1]) * loss for i, loss in enumerate(ordered) if tail[i])
-        for tail in tails
+    # The i-th lowest is the best of k where the other k - 1 are among the n - i - 1 above it.
+    shares = [
+        [math.comb(n - i - 1, k - 1) / math.comb(n, k) for i in range(n)] for k in range(1, n + 1)
     ]
-
-
-def _share_with_replacement(rest: int, n: int, k: int) -> float:
-    """The probability that k draws all come from the `rest` worst of n trials."""
-    return float((rest / n) ** k)
-
-
-def _share_without_replacement(rest: int, n: int, k: int) -> float:
-    return math.comb(rest, k) / math.comb(n, k)
+    return [
+        math.fsum(share * loss for share, loss in zip(row, ordered, strict=True) if share)
+        for row in shares
+    ]
 
 
 def _finite(losses: Sequence[float | None]) -> list[float]:

@@ -62,7 +62,7 @@ def _machines(table: Table) -> list[str]:
         ("device", "tokens/s is not comparable"),
         ("threads", "equal runs may differ in the last bits, and tokens/s is not comparable"),
     ):
-        counts = Counter(str(v) for run in usable if (v := getattr(run, name)) is not None)
+        counts = Counter(str(v) for run in usable if (v := run.fact(name)) is not None)
         if len(counts) > 1:
             shown = listed(f"{value} ({n} of {counts.total()})" for value, n in counts.items())
             lines.append(f"Warning: the runs differ in {name}: {shown}; {reason}.")
@@ -103,7 +103,7 @@ def _tuning(table: Table) -> list[str]:
 
 
 def _known(runs: Iterable[Run], name: str) -> set[str]:
-    return {value for run in runs if run.finished and (value := getattr(run, name)) is not None}
+    return {value for run in runs if run.finished and (value := run.fact(name)) is not None}
 
 
 def _failing_reference(table: Table) -> list[str]:

@@ -5,10 +5,12 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from lm_experiments.report.declared import TUNED
+from lm_experiments.report.collect import Run
 from lm_experiments.report.statistics.contrasts import Contrast, Summary
 from lm_experiments.report.statistics.verdicts import BETTER, EQUIVALENT, UNRESOLVED, WORSE
 from lm_experiments.report.table.rows import Row, Side, Table
+from lm_experiments.rundir.results import OK
+from lm_experiments.rundir.study import TUNED
 
 NOTHING = "-"
 EDGE = "^"
@@ -78,20 +80,17 @@ def interval_text(contrast: Contrast | None) -> str:
 
 def common_setting(table: Table) -> str:
     """The setting all arms share in a tuned study, such as "lr 0.001"."""
-    tuning = table.sweep.study.tuning if table.sweep.study else None
+    tuning = table.sweep.study.tune if table.sweep.study else None
     if tuning is None:
         return ""
     name = tuning.key.rsplit(".", 1)[-1]
     runs = [run for row in table.rows if row.common for run in row.common.runs]
-    values = {v for run in runs if (v := _setting(run.setting, tuning.key, run)) is not None}
+    values = {v for run in runs if (v := _setting(run, tuning.key)) is not None}
     return f"{name} {values.pop():g}" if len(values) == 1 else f"the baseline's {name}"
 
 
-def _setting(given: object, key: str, run: object) -> float | None:
-    value = given.get(key) if isinstance(given, dict) else None
-    if value is None and key == "optimizer.lr":
-        value = getattr(run, "learning_rate", None)
-    return float(value) if isinstance(value, (int, float)) else None
+def _setting(run: Run, key: str) -> float | None:
+    return run.setting.get(key, run.result.learning_rate if key == "optimizer.lr" else None)
 
 
 def _losses(table: Table) -> list[Column]:
@@ -114,10 +113,10 @@ def _losses(table: Table) -> list[Column]:
 
 def _tuning(table: Table) -> list[Column]:
     study = table.sweep.study
-    assert study is not None and study.tuning is not None
+    assert study is not None and study.tune is not None
     title, at = LOSS_TITLES[table.metric], common_setting(table)
     return [
-        Column(f"best {study.tuning.key.rsplit('.', 1)[-1]}", _chosen),
+        Column(f"best {study.tune.key.rsplit('.', 1)[-1]}", _chosen),
         Column(f"{title} at {at}", _common_mean, rank=11),
         Column(f"difference at {at}", _common_difference, rank=9, printed=False),
     ]
@@ -168,7 +167,7 @@ def _costs(table: Table) -> list[Column]:
             wraps=True,
             # Where there is a verdict, it tells of failures too.
             rank=10 if _judged(table) else 0,
-            printed=not _judged(table) and any(row.outcome != "ok" for row in table.rows),
+            printed=not _judged(table) and any(row.outcome != OK for row in table.rows),
         ),
     ]
 

@@ -59,38 +59,41 @@ def short_hash(digest: str | None) -> str | None:
 
 TOKENIZER = Shared(
     "tokenizer_hash",
-    lambda run: short_hash(run.tokenizer_hash),
+    lambda run: short_hash(run.result.tokenizer_hash),
     "a token is not the same piece of text for them",
     ("tokenizer", "data"),
 )
 SHARED = (
     Shared(
-        "data_hash", lambda run: short_hash(run.data_hash), "they did not use the same data", _DATA
+        "data_hash",
+        lambda run: short_hash(run.result.data_hash),
+        "they did not use the same data",
+        _DATA,
     ),
     TOKENIZER,
     Shared(
         "eval_context",
-        lambda run: count_text(run.eval_context),
+        lambda run: count_text(run.result.eval_context),
         # Not excused by an arm's own context length: its loss is measured on easier tokens.
         "a loss with more context is a lower loss",
     ),
     Shared(
         "val_tokens",
-        lambda run: count_text(run.val_tokens),
+        lambda run: count_text(run.result.val_tokens),
         "their losses are over different text",
         (*_DATA, *_SIZES),
         trained=True,
     ),
     Shared(
         "tokens",
-        lambda run: count_text(run.tokens),
+        lambda run: count_text(run.result.tokens),
         "they did not train on the same budget",
         ("trainer.max_steps", "trainer", "data.batch_size", "data", *_SIZES),
         trained=True,
     ),
     Shared(
         "code",
-        lambda run: short_hash(run.code_hash or run.commit),
+        lambda run: short_hash(run.result.code_hash or run.commit),
         "what they ran is not the same program",
     ),
 )
@@ -123,10 +126,10 @@ def refuse_mixed(sweep: Sweep) -> None:
 def tokenizers_differ(sweep: Sweep) -> bool:
     """Whether a loss per token means another thing for some arms than for others."""
     usable = [run for run in sweep.runs if run.usable]
-    if any(run.tokenizer_hash for run in usable):
-        return len(_grouped(usable, lambda run: run.tokenizer_hash)) > 1
+    if any(run.result.tokenizer_hash for run in usable):
+        return len(_grouped(usable, lambda run: run.result.tokenizer_hash)) > 1
     declared = {_purpose(run, ("tokenizer",)) for run in usable}
-    return len(declared) > 1 and len(_grouped(usable, lambda run: run.data_hash)) > 1
+    return len(declared) > 1 and len(_grouped(usable, lambda run: run.result.data_hash)) > 1
 
 
 def _on_purpose(runs: Sequence[Run], shared: Shared) -> bool:
@@ -138,9 +141,8 @@ def _on_purpose(runs: Sequence[Run], shared: Shared) -> bool:
 
 
 def _purpose(run: Run, keys: Iterable[str]) -> tuple[str, ...]:
-    given = [item.lstrip("+~") for item in run.overrides]
-    given += [f"{key}={value}" for key, value in run.setting.items()]
-    return tuple(sorted({item for item in given if _concerns(item.partition("=")[0], keys)}))
+    given = {**run.overrides, **run.setting}
+    return tuple(sorted(f"{key}={given[key]}" for key in given if _concerns(key, keys)))
 
 
 def _concerns(key: str, keys: Iterable[str]) -> bool:

@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import json
-import math
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from dataclasses import asdict
 from typing import Any
 
@@ -15,24 +14,19 @@ from lm_experiments.report.statistics.verdicts import LEVEL
 from lm_experiments.report.table.columns import UNITS
 from lm_experiments.report.table.notes import headline, notes
 from lm_experiments.report.table.rows import Row, Side, Table
+from lm_experiments.rundir.atomic import jsonable
 
 # Raised whenever a reader of the older files would misunderstand the newer.
 FORMAT = 1
-_RUN_KEYS = (
-    "seed",
-    "role",
-    "status",
+_RESULT_KEYS = (
     "outcome",
     "outcome_step",
-    "config_hash",
-    "setting",
     "learning_rate",
     "val_loss",
     "bits_per_byte",
     "steps",
     "tokens",
     "tokens_per_second",
-    "error",
 )
 _ARM_KEYS = ("parameters", "non_embedding", "flops_per_token")
 _SHARED_KEYS = (
@@ -57,21 +51,21 @@ def json_text(table: Table) -> str:
     content = {
         "format": FORMAT,
         "name": table.sweep.name,
-        "command": table.sweep.command,
+        "command": table.sweep.record.command,
         "headline": headline(table),
         "complete": table.sweep.complete,
         "metric": table.metric,
         "unit": UNITS[table.metric],
         "baseline": table.baseline,
         "axes": list(table.axes),
-        "study": dict(table.sweep.study.block) if table.sweep.study else None,
+        "study": asdict(table.sweep.study) if table.sweep.study else None,
         "rule": _rule(table),
         "provenance": _provenance(table),
         "arms": [_arm(row, table) for row in table.rows],
         "contrasts": [_comparison(item) for item in table.comparisons],
         "notes": notes(table),
     }
-    return json.dumps(_finite(content), indent=1, allow_nan=False, ensure_ascii=False) + "\n"
+    return json.dumps(jsonable(content), indent=1, allow_nan=False, ensure_ascii=False) + "\n"
 
 
 def _rule(table: Table) -> dict[str, Any]:
@@ -90,7 +84,7 @@ def _rule(table: Table) -> dict[str, Any]:
 
 def _provenance(table: Table) -> dict[str, Any]:
     runs = [run for run in table.sweep.runs if run.finished]
-    return {key: _distinct(getattr(run, key) for run in runs) for key in _SHARED_KEYS}
+    return {key: _distinct(run.fact(key) for run in runs) for key in _SHARED_KEYS}
 
 
 def _distinct(values: Iterable[Any]) -> list[Any]:
@@ -100,7 +94,7 @@ def _distinct(values: Iterable[Any]) -> list[Any]:
 def _arm(row: Row, table: Table) -> dict[str, Any]:
     study = table.sweep.study
     declared = study.arms.get(row.arm) if study else None
-    found = declared if declared is not None else next((r.overrides for r in row.known), ())
+    found = declared if declared is not None else next((r.row.overrides for r in row.known), [])
     return {
         "arm": row.arm,
         "baseline": row.is_baseline,
@@ -126,7 +120,16 @@ def _side(side: Side) -> dict[str, Any]:
 
 
 def _run(run: Run) -> dict[str, Any]:
-    return {"directory": run.directory.name, **{key: getattr(run, key) for key in _RUN_KEYS}}
+    return {
+        "directory": run.directory.name,
+        "seed": run.seed,
+        "role": run.role,
+        "setting": run.setting,
+        "config_hash": run.config_hash,
+        "status": run.status,
+        **{key: getattr(run.result, key) for key in _RESULT_KEYS},
+        "error": run.error,
+    }
 
 
 def _comparison(item: Comparison) -> dict[str, Any]:
@@ -139,11 +142,3 @@ def _comparison(item: Comparison) -> dict[str, Any]:
         "verdict": item.verdict,
         "statistics": {**asdict(found), **bounds} if found else None,
     }
-
-
-def _finite(value: Any) -> Any:
-    if isinstance(value, dict):
-        return {str(key): _finite(item) for key, item in value.items()}
-    if isinstance(value, Sequence) and not isinstance(value, str):
-        return [_finite(item) for item in value]
-    return str(value) if isinstance(value, float) and not math.isfinite(value) else value

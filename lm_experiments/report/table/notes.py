@@ -6,7 +6,6 @@ from collections import Counter
 from collections.abc import Iterable, Sequence
 
 from lm_experiments.report.collect import Run
-from lm_experiments.report.declared import Study, Tuning
 from lm_experiments.report.statistics.compare import Comparison
 from lm_experiments.report.statistics.power import POWER
 from lm_experiments.report.statistics.verdicts import FEWEST_SEEDS, LEVEL
@@ -14,6 +13,9 @@ from lm_experiments.report.table.caveats import listed, warnings
 from lm_experiments.report.table.columns import EDGE, UNITS, interval_text, p_text
 from lm_experiments.report.table.comparable import count_text, short_hash
 from lm_experiments.report.table.rows import Table, first_words
+from lm_experiments.rundir.names import LOG
+from lm_experiments.rundir.results import FAILED, WAITING
+from lm_experiments.rundir.study import Tuning
 
 ONE_SEED = (
     "One seed per arm: differences are exploratory and no arm is claimed to be better (n = 1). "
@@ -41,9 +43,9 @@ def headline(table: Table) -> str:
     runs = list({run.directory: run for run in table.sweep.runs}.values())
     total = len(runs) + len(table.sweep.pending)
     finished = sum(run.finished for run in runs)
-    verdicts = Counter(run.verdict for run in runs)
-    verdicts["waiting"] += len(table.sweep.pending)
-    counts = ", ".join(f"{n} {verdict}" for verdict, n in verdicts.items() if n)
+    outcomes = Counter(run.outcome for run in runs)
+    outcomes[WAITING] += len(table.sweep.pending)
+    counts = ", ".join(f"{n} {outcome}" for outcome, n in outcomes.items() if n)
     arms = f"{len(table.rows)} {'arm' if len(table.rows) == 1 else 'arms'}"
     if not table.sweep.complete:
         return f"UNFINISHED: {finished} of {total} runs finished, {arms} ({counts})."
@@ -143,9 +145,9 @@ def _sentence(item: Comparison) -> str:
 
 def _tuning(table: Table) -> list[str]:
     study = table.sweep.study
-    if study is None or study.tuning is None:
+    if study is None or study.tune is None:
         return []
-    tuning, trials = study.tuning, table.sweep.trials
+    tuning, trials = study.tune, table.sweep.trials
     finished = sum(run.finished for run in trials)
     if not tuning.chosen:
         return [f"Tuning of {tuning.key} is UNFINISHED: {finished} of {len(trials)} trials so far."]
@@ -167,7 +169,7 @@ def _budget(tuning: Tuning, trials: Iterable[Run]) -> str:
     every = " each" if len(per_arm) > 1 else " for each arm"
     seeds = ", ".join(map(str, tuning.seeds))
     grid = ", ".join(f"{value:g}" for value in tuning.grid)
-    tokens = sorted({run.tokens for run in runs if run.usable and run.tokens})
+    tokens = sorted({run.result.tokens for run in runs if run.usable and run.result.tokens})
     length = f" of {listed(f'{n:,.0f}' for n in tokens)} tokens" if tokens else ""
     return f"{grid} with seed {seeds}: {number} trials{every}{length}, chosen by mean loss"
 
@@ -176,45 +178,45 @@ def _provenance(table: Table) -> list[str]:
     runs = [run for run in table.sweep.runs if run.usable]
     facts = [
         ("seeds", [str(seed) for seed in sorted({run.seed for run in table.sweep.runs})]),
-        ("steps", _distinct(count_text(run.steps) for run in runs)),
-        ("training tokens", _distinct(count_text(run.tokens) for run in runs)),
-        ("validation tokens", _distinct(count_text(run.val_tokens) for run in runs)),
-        ("evaluation context", _distinct(count_text(run.eval_context) for run in runs)),
-        ("matched", _matched(table.sweep.study)),
-        ("data", _distinct(short_hash(run.data_hash) for run in runs)),
-        ("tokenizer", _distinct(short_hash(run.tokenizer_hash) for run in runs)),
+        ("steps", _distinct(count_text(run.result.steps) for run in runs)),
+        ("training tokens", _distinct(count_text(run.result.tokens) for run in runs)),
+        ("validation tokens", _distinct(count_text(run.result.val_tokens) for run in runs)),
+        ("evaluation context", _distinct(count_text(run.result.eval_context) for run in runs)),
+        ("matched", _distinct(map(_matched, runs))),
+        ("data", _distinct(short_hash(run.result.data_hash) for run in runs)),
+        ("tokenizer", _distinct(short_hash(run.result.tokenizer_hash) for run in runs)),
         ("commit", _distinct(short_hash(run.commit) for run in runs)),
-        ("threads", _distinct(count_text(run.threads) for run in runs)),
-        ("device", _distinct(run.device for run in runs)),
+        ("threads", _distinct(count_text(run.result.threads) for run in runs)),
+        ("device", _distinct(run.result.device for run in runs)),
     ]
     line = "; ".join(f"{name} {listed(values)}" for name, values in facts if values)
     dirty = bool(runs) and all(run.commit and run.commit.endswith("+dirty") for run in runs)
     return [*([f"{line[:1].upper()}{line[1:]}."] if runs else []), *([DIRTY] if dirty else [])]
 
 
-def _matched(study: Study | None) -> list[str]:
-    if study is None or not study.match:
-        return []
-    within = f" within {study.match_tolerance:g}" if study.match_tolerance is not None else ""
-    return [study.match if study.match == "none" else f"on {study.match}{within}"]
+def _matched(run: Run) -> str | None:
+    match, tolerance = run.result.match, run.result.match_tolerance
+    if match is None or tolerance is None or match == "none":
+        return match
+    return f"on {match} (within {100 * tolerance:g} %)"
 
 
 def _failures(table: Table) -> list[str]:
     failing = list({run.directory: run for run in table.sweep.runs if run.failing}.values())
-    crashed = [run for run in failing if run.status == "failed"]
+    crashed = [run for run in failing if run.status == FAILED]
     lines = [_crash(run) for run in crashed[:LISTED_FAILURES]]
     hidden = len(crashed) - len(lines)
     lines += [f"{hidden} more runs FAILED."] if hidden else []
     ends: dict[tuple[str, str], list[Run]] = {}
     for run in failing:
-        if run.status != "failed":
-            ends.setdefault((run.arm, run.verdict), []).append(run)
+        if run.status != FAILED:
+            ends.setdefault((run.arm, run.outcome), []).append(run)
     return [*lines, *(_broken(arm, verdict, runs) for (arm, verdict), runs in ends.items())]
 
 
 def _crash(run: Run) -> str:
     reason = first_words(run.error or "no error recorded", 160)
-    return f"FAILED {run.arm} seed {run.seed}: {reason} (see {run.directory.name}/train.log)"
+    return f"FAILED {run.arm} seed {run.seed}: {reason} (see {run.directory.name}/{LOG})"
 
 
 def _broken(arm: str, verdict: str, runs: Sequence[Run]) -> str:
@@ -222,7 +224,7 @@ def _broken(arm: str, verdict: str, runs: Sequence[Run]) -> str:
 
 
 def _ending(run: Run) -> str:
-    step = f" at step {run.outcome_step:,.0f}" if run.outcome_step is not None else ""
+    step = f" at step {run.result.outcome_step:,.0f}" if run.result.outcome_step is not None else ""
     setting = "".join(f" {key}={value:g}" for key, value in run.setting.items())
     return f"seed {run.seed}{setting}{step}"
 

@@ -9,15 +9,15 @@ from dataclasses import dataclass, replace
 
 from lm_experiments.errors import InputError
 from lm_experiments.report.collect import Run, Sweep
-from lm_experiments.report.declared import REPORT, TUNED, Choice
 from lm_experiments.report.statistics.compare import Comparison, Plan, compare, plan_contrasts
 from lm_experiments.report.statistics.contrasts import Contrast, Summary, summarize
 from lm_experiments.report.statistics.power import ALPHA, resolvable_from_baseline
 from lm_experiments.report.statistics.verdicts import ranking_key
 from lm_experiments.report.table.comparable import refuse_mixed, tokenizers_differ
+from lm_experiments.rundir.results import FAILED, OK, WAITING
+from lm_experiments.rundir.study import REPORT, TUNED, Chosen, Study
 
 ERROR_CHARACTERS = 60
-METRICS = ("val_loss", "bits_per_byte")
 
 
 @dataclass(frozen=True)
@@ -36,18 +36,18 @@ class Side:
     @property
     def outcome(self) -> str:
         """What became of the runs: "ok", "2 of 3 ok, 1 diverged", "FAILED: the error"."""
-        counts = Counter(run.verdict for run in self.runs)
+        counts = Counter(run.outcome for run in self.runs)
         total = len(self.runs)
         if not counts:
-            return "waiting"
+            return WAITING
         if len(counts) > 1:
-            others = [f"{n} {verdict}" for verdict, n in counts.items() if verdict != "ok"]
-            return ", ".join([f"{counts['ok']} of {total} ok", *others])
-        (verdict,) = counts
-        error = next((run.error for run in self.runs if run.error), None)
-        count = "" if total == 1 or verdict == "ok" else f" ({total} of {total})"
-        reason = f": {first_words(error)}" if verdict == "FAILED" and error else ""
-        return f"{verdict}{count}{reason}"
+            others = [f"{n} {outcome}" for outcome, n in counts.items() if outcome != OK]
+            return ", ".join([f"{counts[OK]} of {total} ok", *others])
+        (outcome,) = counts
+        failed = next((run.error for run in self.runs if run.status == FAILED), None)
+        count = "" if total == 1 or outcome == OK else f" ({total} of {total})"
+        reason = f": {first_words(failed)}" if failed else ""
+        return f"{outcome}{count}{reason}"
 
 
 @dataclass(frozen=True)
@@ -55,8 +55,7 @@ class Row:
     """One arm: `levels` are its values on the table's axes; losses are in the table's metric.
 
     `main` is what the arm is judged by. In a tuned study that is the arm at its own best setting,
-    `chosen`, and `common` is the arm at the baseline's; elsewhere both of these are None. `lost`
-    tells that no trial of its tuning succeeded.
+    `chosen`, and `common` is the arm at the baseline's; elsewhere both of these are None.
     """
 
     arm: str
@@ -64,8 +63,7 @@ class Row:
     is_baseline: bool
     main: Side
     common: Side | None = None
-    chosen: Choice | None = None
-    lost: bool = False
+    chosen: Chosen | None = None
 
     @property
     def runs(self) -> tuple[Run, ...]:
@@ -100,8 +98,6 @@ class Row:
     @property
     def outcome(self) -> str:
         """What became of the runs, with failures at the baseline's setting named apart."""
-        if self.lost:
-            return "every tuning trial failed"
         if self.common is None or not any(run.failing for run in self.common.runs):
             return self.main.outcome
         if self.common.runs == self.main.runs:
@@ -110,11 +106,11 @@ class Row:
 
     def first(self, name: str) -> float | None:
         """A number that is the same for all runs of an arm, from the first run that knows it."""
-        return next((v for run in self.known if (v := getattr(run, name)) is not None), None)
+        return next((v for run in self.known if (v := run.fact(name)) is not None), None)
 
     def mean(self, name: str) -> float | None:
         """A measured number, averaged over the usable runs that have it."""
-        values = [v for run in self.usable if (v := getattr(run, name)) is not None]
+        values = [v for run in self.usable if (v := run.fact(name)) is not None]
         summary = summarize(values)
         return None if summary is None else summary.mean
 
@@ -151,7 +147,7 @@ class Table:
     @property
     def tuned(self) -> bool:
         """Whether arms are also shown at their own best setting."""
-        return self.sweep.study is not None and self.sweep.study.tuning is not None
+        return self.sweep.study is not None and self.sweep.study.tune is not None
 
 
 def build_table(sweep: Sweep, baseline: str | None = None, allow_mixed: bool = False) -> Table:
@@ -167,18 +163,15 @@ def build_table(sweep: Sweep, baseline: str | None = None, allow_mixed: bool = F
     if not allow_mixed:
         refuse_mixed(sweep)
     plan = plan_contrasts(sweep, chosen, _metric(sweep))
-    sides = _judged(sweep), _by_arm(sweep, REPORT)
-    lost = sweep.study.lost if sweep.study else frozenset()
-    found = [
-        compare(plan, sides[0], _planned(sweep), sweep.complete, lost),
-        compare(plan, sides[1], _planned(sweep), sweep.complete),
-    ]
+    tuned = sweep.study is not None and sweep.study.tune is not None
+    sides = _by_arm(sweep, TUNED if tuned else REPORT), _by_arm(sweep, REPORT)
+    found = [compare(plan, side, _planned(sweep), sweep.complete) for side in sides]
     levels = arm_levels(sweep)
     rows = []
     for arm in sweep.arms:
         main, common = (_side(arm, *pair, plan) for pair in zip(sides, found, strict=True))
         row = Row(arm, levels.get(arm, ()), arm == chosen, main)
-        rows.append(_with_tuning(row, common, sweep))
+        rows.append(_with_tuning(row, common, sweep.study))
     rows.sort(key=_rank)
     resolvable = _resolvable(next(row for row in rows if row.is_baseline), plan)
     axes = sweep.axes if levels else ()
@@ -189,10 +182,9 @@ def arm_levels(sweep: Sweep) -> dict[str, tuple[str, ...]]:
     """Each arm's value on every axis; empty unless all arms set exactly the declared axes."""
     levels = {}
     for run in sweep.runs:
-        given = dict(item.lstrip("+").partition("=")[::2] for item in run.overrides)
-        if not sweep.axes or set(given) != set(sweep.axes):
+        if not sweep.axes or set(run.overrides) != set(sweep.axes):
             return {}
-        levels[run.arm] = tuple(given[axis] for axis in sweep.axes)
+        levels[run.arm] = tuple(run.overrides[axis] for axis in sweep.axes)
     return levels if len(levels) == len(sweep.arms) else {}
 
 
@@ -204,23 +196,8 @@ def first_words(text: str, limit: int = ERROR_CHARACTERS) -> str:
 
 
 def _metric(sweep: Sweep) -> str:
-    primary = sweep.study.primary if sweep.study else METRICS[0]
-    if primary not in METRICS:
-        raise InputError(
-            f"The study's primary measure is {primary!r}; a table compares {' or '.join(METRICS)}."
-        )
+    primary = sweep.study.primary if sweep.study else "val_loss"
     return "bits_per_byte" if tokenizers_differ(sweep) else primary
-
-
-def _judged(sweep: Sweep) -> dict[str, tuple[Run, ...]]:
-    """The runs each arm is judged by: its tuned ones where the study tunes it."""
-    plain, study = _by_arm(sweep, REPORT), sweep.study
-    if study is None or study.tuning is None:
-        return plain
-    tuned = _by_arm(sweep, TUNED)
-    # A control is the baseline over again, at whichever setting it was run.
-    kept = {arm for arm in study.controls if not tuned[arm]}
-    return {arm: plain[arm] if arm in kept else tuned[arm] for arm in sweep.arms}
 
 
 def _by_arm(sweep: Sweep, role: str) -> dict[str, tuple[Run, ...]]:
@@ -243,16 +220,14 @@ def _side(
     return Side(tuple(runs[arm]), summarize(values), mine)
 
 
-def _with_tuning(row: Row, common: Side, sweep: Sweep) -> Row:
-    study = sweep.study
-    if study is None or study.tuning is None:
+def _with_tuning(row: Row, common: Side, study: Study | None) -> Row:
+    if study is None or study.tune is None:
         return row
-    chosen = study.tuning.chosen.get(row.arm)
-    return replace(row, common=common, chosen=chosen, lost=row.arm in study.lost)
+    return replace(row, common=common, chosen=study.tune.chosen.get(row.arm))
 
 
 def _rank(row: Row) -> tuple[int, float, float]:
-    failed = len(row.common.runs if row.lost and row.common else [r for r in row.runs if r.failing])
+    failed = sum(run.failing for run in row.runs)
     common = row.common.loss if row.common else None
     # While arms are being tuned there is no other loss to rank them by.
     behind = ranking_key(common.mean if common else None, 0)[1]

@@ -148,12 +148,12 @@ def _record(row: Row, table: Table) -> dict[str, object]:
 
 def _tuning_record(row: Row, table: Table) -> dict[str, object]:
     study = table.sweep.study
-    if study is None or study.tuning is None:
+    if study is None or study.tune is None:
         return {}
     common = row.common
     return {
-        f"best_{study.tuning.key}": row.chosen.value if row.chosen else None,
-        "best_at_edge": str(row.chosen.edge).lower() if row.chosen else None,
+        f"best_{study.tune.key}": row.chosen.value if row.chosen else None,
+        "best_at_edge": str(bool(row.chosen.edge)).lower() if row.chosen else None,
         **_statistics(f"common_{table.metric}", common.loss if common else None),
         "common_n": len(common.usable) if common else None,
     }

@@ -1,0 +1,26 @@
+"""Durations and sizes as people say them."""
+
+from __future__ import annotations
+
+
+def duration(seconds: float) -> str:
+    """Return a time such as 4.5 s, 45 s, 12 min, 3 h 20 min or 2 d 4 h."""
+    if seconds < 90:
+        return f"{seconds:.0f} s" if seconds >= 10 else f"{seconds:.1f} s"
+    minutes = round(seconds / 60)
+    if minutes < 60:
+        return f"{minutes} min"
+    hours, minutes = divmod(minutes, 60)
+    if hours < 24:
+        return f"{hours} h {minutes} min" if minutes else f"{hours} h"
+    days, hours = divmod(hours, 24)
+    return f"{days} d {hours} h" if hours else f"{days} d"
+
+
+def size(count: float) -> str:
+    """Return a number of bytes such as 12 bytes, 3.4 kB or 5.6 GB."""
+    for unit in ("bytes", "kB", "MB", "GB"):
+        if count < 1000:
+            return f"{count:.0f} {unit}" if unit == "bytes" else f"{count:.1f} {unit}"
+        count /= 1000
+    return f"{count:.1f} TB"
