@@ -19,7 +19,7 @@ def script_parser(usage: str, description: str, epilog: str) -> argparse.Argumen
     )
 
 
-def answered(action: Callable[[], object]) -> int:
+def answered(action: Callable[[], int | None]) -> int:
     """Do what a command is for; return its exit status.
 
     Bad input is one sentence on stderr and status 2, Ctrl-C is status 130. What takes a while,
@@ -27,14 +27,13 @@ def answered(action: Callable[[], object]) -> int:
     """
     try:
         with _told_on_stderr():
-            action()
+            return action() or 0
     except (ValueError, OSError, ImportError) as error:
         print(f"error: {error}", file=sys.stderr)
         return 2
     except KeyboardInterrupt:
         print()
         return 130
-    return 0
 
 
 @contextmanager

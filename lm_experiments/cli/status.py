@@ -1,4 +1,4 @@
-"""A sweep's status as people read it: a table in a terminal, plain lines elsewhere, or watched."""
+"""Show where a sweep stands: a table in a terminal, plain lines elsewhere, or watched."""
 
 from __future__ import annotations
 
@@ -11,6 +11,8 @@ from rich.live import Live
 from rich.table import Table
 from rich.text import Text
 
+from lm_experiments.cli.arguments import answered, script_parser
+from lm_experiments.errors import InputError
 from lm_experiments.report.progress import (
     STATES,
     RunStatus,
@@ -22,6 +24,49 @@ from lm_experiments.rundir.results import DONE, FAILED, INTERRUPTED, OK, RUNNING
 from lm_experiments.rundir.words import duration
 
 _STYLES = {DONE: "green", RUNNING: "cyan", FAILED: "bold red", INTERRUPTED: "yellow"}
+
+
+USAGE = "%(prog)s runs/NAME [--watch SECONDS]"
+DESCRIPTION = """\
+Show where a sweep stands: which runs are done, running, failed or waiting, how far each is, about
+how long the rest takes, why runs failed, and the command that continues the sweep. On a terminal
+this is a table; elsewhere each run is one line. Nothing is changed, and a sweep that is going on
+is not disturbed.
+
+A run is running while a process holds it; one without a result that no process holds was
+interrupted. The time left goes by the runs that have ended, or by the speed of those that run."""
+EXAMPLES = """\
+examples:
+  python scripts/status.py runs/grid
+  python scripts/status.py runs/grid --watch 5
+  python scripts/status.py runs/grid | grep failed
+"""
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Run the command; the exit status is 0, or 2 for a folder that is no sweep's."""
+    parser = script_parser(USAGE, DESCRIPTION, EXAMPLES)
+    parser.add_argument("sweep", metavar="runs/NAME", type=Path, help="the folder of a sweep")
+    parser.add_argument(
+        "--watch",
+        metavar="SECONDS",
+        type=float,
+        help="look again every so many seconds, until no run is left; Ctrl-C ends it",
+    )
+    options = parser.parse_args(arguments)
+    return answered(lambda: _show_or_watch(options.sweep, options.watch))
+
+
+def _show_or_watch(folder: Path, seconds: float | None) -> None:
+    if seconds is None:
+        show(sweep_status(folder), Console())
+        return
+    if not 0 < seconds < float("inf"):
+        raise InputError(f"--watch {seconds:g} must be a number of seconds above 0, such as 5.")
+    try:
+        watch(folder, seconds, Console())
+    except KeyboardInterrupt:
+        print()
 
 
 def show(status: SweepStatus, console: Console) -> None:

@@ -11,8 +11,8 @@ import torch
 from lm_experiments.data import EvaluationBatches, TrainingBatches
 from lm_experiments.launch.backend import Backend
 from lm_experiments.model import build_model
-from lm_experiments.rundir.words import duration
 from lm_experiments.rundir.study import Study
+from lm_experiments.rundir.words import duration
 from lm_experiments.study.checks import (
     Start,
     check_differences,

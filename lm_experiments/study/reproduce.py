@@ -113,8 +113,8 @@ class Retrained:
         return WITHIN_NOISE if abs(self.difference) <= self.cell.noise else DIFFERS
 
     @property
-    def fine(self) -> bool:
-        """Whether the cell holds."""
+    def reproduced(self) -> bool:
+        """Whether the loss is equal, but for noise."""
         return self.verdict in (BIT_EQUAL, WITHIN_NOISE)
 
 

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
+import dataclasses
 import io
-import json
 import subprocess
 import sys
 from collections.abc import Callable, Sequence
@@ -17,7 +17,11 @@ from filelock import FileLock
 from rich.console import Console
 
 from lm_experiments.cli import status as status_view
+from lm_experiments.report.collect import Run
 from lm_experiments.report.progress import RunStatus, sweep_status
+from lm_experiments.rundir.metrics import write_rows
+from lm_experiments.rundir.results import Result, RunError, write_result
+from lm_experiments.rundir.sweeps import SweepRecord, SweepRow, read_sweep, write_sweep
 
 Main = Callable[[Sequence[str]], int]
 
@@ -36,27 +40,23 @@ def grid(tmp_path: Path) -> Path:
     for name in names[:3]:
         (folder / name).mkdir(parents=True)
         (folder / name / "config.yaml").write_text("trainer:\n  max_steps: 2000\n")
-    result = {"outcome": "ok", "steps": 2000, "val_loss": 3.25, "seconds": 120.0}
-    write(folder / "good-s0" / "result.json", {"status": "done", **result})
-    error = {"type": "RuntimeError", "message": "this [norm] is broken", "traceback": "train.log"}
-    write(folder / "bad-s0" / "result.json", {"status": "failed", "error": error})
+    done = Result("done", "good", 0, outcome="ok", steps=2000, val_loss=3.25, seconds=120.0)
+    write_result(folder / "good-s0", done)
+    error = RunError("RuntimeError", "this [norm] is broken")
+    write_result(folder / "bad-s0", Result("failed", "bad", 0, error=error))
     row = {"step": 1000, "train/loss": 4.5, "train/tokens_per_second": 1234.5, "tokens": 16000}
-    write(folder / "cut-s0" / "metrics.jsonl", row)
-    rows = [{"arm": name.split("-")[0], "seed": int(name[-1]), "directory": name} for name in names]
-    write(folder / "sweep.json", {"command": "python scripts/train.py -m a=[1]", "runs": rows})
+    write_rows(folder / "cut-s0" / "metrics.jsonl", [row])
+    rows = [SweepRow(name.split("-")[0], int(name[-1]), name) for name in names]
+    write_sweep(folder, SweepRecord("grid", "python scripts/train.py -m a=[1]", runs=rows))
     return folder
-
-
-def write(path: Path, value: Any) -> None:
-    path.write_text(json.dumps(value))
 
 
 def finish(folder: Path) -> None:
     """Let every run of the sweep be done."""
-    for entry in json.loads((folder / "sweep.json").read_text())["runs"]:
-        (folder / entry["directory"]).mkdir(exist_ok=True)
-        result = {"status": "done", "outcome": "ok", "steps": 2000, "val_loss": 3.0}
-        write(folder / entry["directory"] / "result.json", result)
+    for run in sweep_status(folder).runs:
+        run.run.directory.mkdir(exist_ok=True)
+        result = Result("done", run.run.arm, 0, outcome="ok", steps=2000, val_loss=3.0)
+        write_result(run.run.directory, result)
 
 
 def test_in_a_pipe_each_run_is_a_line_and_the_sum_follows(grid: Path) -> None:
@@ -89,16 +89,18 @@ def test_in_a_pipe_each_run_is_a_line_and_the_sum_follows(grid: Path) -> None:
 @pytest.mark.parametrize(
     ("known", "words"),
     [
-        ({"state": "done", "outcome": "ok", "val_loss": 3.25}, "val 3.2500"),
-        ({"state": "done", "outcome": "degraded", "val_loss": 3.25}, "val 3.2500 degraded"),
-        ({"state": "done", "outcome": "failed-at-init"}, "failed-at-init"),
-        ({"state": "running", "train_loss": 4.5}, "train 4.5000"),
-        ({"state": "running", "train_loss": 4.5, "val_loss": 4.25}, "val 4.2500"),
+        ({"outcome": "ok", "val_loss": 3.25}, "val 3.2500"),
+        ({"outcome": "degraded", "val_loss": 3.25}, "val 3.2500 degraded"),
+        ({"outcome": "failed-at-init"}, "failed-at-init"),
+        ({"train_loss": 4.5}, "train 4.5000"),
+        ({"train_loss": 4.5, "val_loss": 4.25}, "val 4.2500"),
         ({}, ""),
     ],
 )
 def test_the_loss_is_shown_with_an_outcome_that_is_not_ok(known: Any, words: str) -> None:
-    assert status_view._loss(RunStatus(Path("a-s0"), "a", 0, **known)) == words
+    result = Result("done", "a", 0, outcome=known.pop("outcome", None))
+    run = Run(SweepRow("a", 0, "a-s0"), Path("a-s0"), "done", result)
+    assert status_view._loss(RunStatus(run, **known)) == words
 
 
 def test_while_a_run_is_going_on_no_second_command_is_proposed(
@@ -117,9 +119,10 @@ def test_while_a_run_is_going_on_no_second_command_is_proposed(
 
 
 def test_in_a_terminal_it_is_a_table_and_brackets_stay(grid: Path) -> None:
-    plan = json.loads((grid / "sweep.json").read_text())
-    plan["runs"][0]["arm"] = "norm=[rms,rms]"
-    write(grid / "sweep.json", plan)
+    record = read_sweep(grid)
+    assert record is not None
+    record.runs[0] = dataclasses.replace(record.runs[0], arm="norm=[rms,rms]")
+    write_sweep(grid, record)
     console = Console(file=io.StringIO(), force_terminal=True, width=120, color_system=None)
     status_view.show(sweep_status(grid), console)
     assert isinstance(console.file, io.StringIO)

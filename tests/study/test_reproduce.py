@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-import importlib.util
 import json
 import math
 import shutil
@@ -12,13 +11,15 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from command_lines import load_script
 
 from lm_experiments.errors import InputError
+from lm_experiments.rundir.atomic import write_json
+from lm_experiments.rundir.results import Result, read_result, write_result
 from lm_experiments.study import plan, reproduce
 from lm_experiments.study.reproduce import Cell, Retrained, draw_cells, result_lines
 from lm_experiments.training import devices
 
-ROOT = Path(__file__).resolve().parents[2]
 Main = Callable[[Sequence[str]], int]
 
 MY_NORM = '''
@@ -34,27 +35,20 @@ class TrainedAgain(RMSNorm):
 @pytest.fixture(scope="module")
 def main() -> Main:
     """The command of ``scripts/reproduce.py``."""
-    spec = importlib.util.spec_from_file_location("reproduce", ROOT / "scripts/reproduce.py")
-    assert spec is not None and spec.loader is not None
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    found: Main = module.main
+    found: Main = load_script("reproduce").main
     return found
 
 
-def row(folder: Path, arm: str, seed: int, loss: Any, status: str = "done") -> dict[str, Any]:
+def row(
+    folder: Path, arm: str, seed: int, loss: float | None, status: str = "done"
+) -> dict[str, Any]:
     """Return a run as the table has it, with its ``result.json`` in place."""
-    found = {
-        "directory": f"{arm}-s{seed}",
-        "seed": seed,
-        "status": status,
-        "val_loss": loss,
-        "config_hash": f"{arm}{seed}",
-    }
     run_dir = folder / f"{arm}-s{seed}"
     run_dir.mkdir(parents=True, exist_ok=True)
-    (run_dir / "result.json").write_text(json.dumps(found))
-    return found
+    result = Result(status, arm, seed, config_hash=f"{arm}{seed}", val_loss=loss)
+    write_result(run_dir, result)
+    known = {"seed": seed, "status": status, "val_loss": loss, "config_hash": result.config_hash}
+    return {"directory": run_dir.name, **known}
 
 
 def table(folder: Path, arms: Sequence[str], seeds: int = 3, baseline: str = "base") -> Path:
@@ -66,11 +60,12 @@ def table(folder: Path, arms: Sequence[str], seeds: int = 3, baseline: str = "ba
 def write_table(folder: Path, rows: dict[str, list[dict[str, Any]]], baseline: str) -> Path:
     arms = [{"arm": arm, "main": {"runs": runs}} for arm, runs in rows.items()]
     path = folder / "table.json"
-    path.write_text(json.dumps({"format": 1, "baseline": baseline, "arms": arms}))
+    write_json(path, {"format": 1, "baseline": baseline, "arms": arms})
     return path
 
 
-def cell(*losses: float, **result: Any) -> Cell:
+def cell(*losses: float, **known: Any) -> Cell:
+    result = Result("done", "arm", 0, **known)
     return Cell("arm", 0, Path("arm-s0"), "hash", losses[0], losses, result)
 
 
@@ -97,7 +92,7 @@ def test_an_arm_more_does_not_change_what_is_drawn_of_the_others(tmp_path: Path)
 def test_runs_without_a_loss_are_not_drawn(tmp_path: Path) -> None:
     rows = {
         "base": [row(tmp_path, "base", 0, None, "failed"), row(tmp_path, "base", 1, 3.5)],
-        "blown": [row(tmp_path, "blown", 0, "nan")],
+        "blown": [row(tmp_path, "blown", 0, math.nan)],
     }
     [only] = draw_cells(write_table(tmp_path, rows, "base"), 5, 0)
     assert (only.label, only.losses) == ("base s1", (3.5,))
@@ -142,19 +137,20 @@ def test_a_loss_is_held_against_the_noise_of_its_arm(
 ) -> None:
     found = Retrained(cell(*losses), loss)
     assert (found.verdict, found.cell.noise_rule) == (verdict, rule)
-    assert found.fine == (verdict in ("bit-equal", "within noise"))
+    assert found.reproduced == (verdict in ("bit-equal", "within noise"))
 
 
 def test_the_lines_say_whether_equal_bits_were_to_be_expected() -> None:
-    then = {"device": "cpu", "threads": 2, "versions": {"torch": "2.13.0"}, "code_hash": "abc"}
-    now = {**then, "threads": 4, "versions": {"torch": "2.14.0"}, "code_hash": "abd"}
+    then = cell(3.0, device="cpu", threads=2, versions={"torch": "2.13.0"}, code_hash="abc").result
+    new = {"torch": "2.14.0"}
+    now = dataclasses.replace(then, threads=4, versions=new, code_hash="abd")
     changes = reproduce._changes(then, now)
     assert changes == [
         "threads 2 then, 4 now",
         "torch 2.13.0 then, 2.14.0 now",
         "code abc then, abd now",
     ]
-    assert reproduce._changes(then, dict(then)) == []
+    assert reproduce._changes(then, dataclasses.replace(then)) == []
     elsewhere = "\n".join(result_lines([Retrained(cell(3.0), 3.001, tuple(changes))]))
     assert "+1.00e-03" in elsewhere
     assert "was not to be expected: threads 2 then, 4 now; torch" in elsewhere
@@ -192,8 +188,9 @@ def test_the_new_folder_lies_beside_the_old_one(
 def change_loss(folder: Path, by: float) -> None:
     """Let a finished sweep have recorded another loss, in its results and in its table."""
     for path in folder.glob("*/result.json"):
-        result = json.loads(path.read_text())
-        path.write_text(json.dumps({**result, "val_loss": result["val_loss"] + by}))
+        result = read_result(path.parent)
+        assert result is not None and result.val_loss is not None
+        write_result(path.parent, dataclasses.replace(result, val_loss=result.val_loss + by))
     content = json.loads((folder / "table.json").read_text())
     for arm in content["arms"]:
         for run in arm["main"]["runs"]:
@@ -261,17 +258,18 @@ def test_a_cell_is_trained_as_recorded_but_for_its_place_and_its_watchers(
             "threads: 1", "threads: null"
         )
     )
-    result = json.loads((run_dir / "result.json").read_text())
-    cell = Cell("arm", 0, run_dir, result["config_hash"], 3.0, (3.0,), result)
+    result = read_result(run_dir)
+    assert result is not None and result.config_hash is not None
+    cell = Cell("arm", 0, run_dir, result.config_hash, 3.0, (3.0,), result)
     config = reproduce._configuration(cell, Path("new/one"), ["unused.py"])
     assert (config.runs_dir, config.name, config.logger.name) == ("new", "one", "none")
-    assert config.trainer.threads == result["threads"] == 1
-    assert config.trainer.accelerator == result["device"]
+    assert config.trainer.threads == result.threads == 1
+    assert config.trainer.accelerator == result.device
     assert config.code_paths == []
 
     monkeypatch.setattr(devices, "_present", lambda: {"cuda": False, "mps": False, "cpu": True})
     on_a_gpu = dataclasses.replace(
-        cell, result={**result, "device": "cuda", "precision": "bf16-mixed"}
+        cell, result=dataclasses.replace(result, device="cuda", precision="bf16-mixed")
     )
     config = reproduce._configuration(on_a_gpu, Path("new/one"), [])
     assert (config.trainer.accelerator, config.trainer.precision) == ("auto", "bf16-mixed")
