@@ -15,10 +15,12 @@ from rich.console import Console
 from lm_experiments.report.collect import Run, Sweep, collect
 from lm_experiments.report.frame import load
 from lm_experiments.report.statistics.compare import Comparison
+from lm_experiments.report.table.csv_table import csv_text
 from lm_experiments.report.table.json_table import json_text
 from lm_experiments.report.table.latex import latex
+from lm_experiments.report.table.markdown import markdown
 from lm_experiments.report.table.rows import Row, Table, build_table
-from lm_experiments.report.table.texts import csv_text, markdown, show_table
+from lm_experiments.report.table.terminal import show_table
 
 __all__ = [
     "Comparison",

@@ -10,8 +10,8 @@ from synthetic_studies import StudyFactory
 
 from lm_experiments.errors import InputError
 from lm_experiments.report import build_table, collect
-from lm_experiments.report.table.caveats import warnings
 from lm_experiments.report.table.columns import columns
+from lm_experiments.report.table.warnings import warnings
 
 CHANGES: list[tuple[str, dict[str, Any]]] = [
     ("data_hash", {"data_hash": "e" * 64}),

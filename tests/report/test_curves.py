@@ -8,6 +8,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from figure_contents import marked, outside, overlapping, points, texts
+from matplotlib.figure import Figure
 from synthetic_runs import SweepFactory, grid, history, result_of
 
 from lm_experiments.report import build_table, collect, write_report
@@ -19,9 +21,7 @@ from lm_experiments.report.pictures.curves import (
     spread,
     token_scales,
 )
-from lm_experiments.report.pictures.styles import level_key, line_styles
-
-PNG = b"\x89PNG"
+from lm_experiments.report.pictures.line_styles import level_key, line_styles
 
 
 def rows_of(*losses: float | str) -> list[dict[str, Any]]:
@@ -116,28 +116,45 @@ def test_without_axes_the_arms_still_look_different(sweep: SweepFactory) -> None
 
 
 @pytest.mark.parametrize("arms", [1, 2, 40])
-def test_pictures_of_few_and_many_arms(sweep: SweepFactory, arms: int) -> None:
+def test_pictures_of_few_and_many_arms(
+    sweep: SweepFactory, figures: list[Figure], arms: int
+) -> None:
     for i in range(arms):
         loss = 3.0 + i / 100
         name = f"arm $x_{i}"
         sweep.run(name, result=result_of(name, 0, loss), metrics=history(loss, 0, every=250))
     path = sweep.root / "curves.png"
-    assert draw_curves(build_table(collect(sweep.plan())), path)
-    assert path.read_bytes().startswith(PNG)
+    table = build_table(collect(sweep.plan()))
+    assert draw_curves(table, path)
     assert b"Software" not in path.read_bytes()[:200]
+    [axes] = figures[0].axes
+    curves = [curve for row in table.rows if (curve := arm_curve(row, {})) is not None]
+    expected = [list(zip(curve.x, curve.mean, strict=True)) for curve in curves]
+    # Lines that lead to labels have two points.
+    assert sorted(p for line in axes.lines if len(p := points(line)) > 2) == sorted(expected)
+    labels = [text for text in texts(figures[0]) if "arm $x_" in text.get_text()]
+    assert {label.get_text() for label in labels} == {curve.label for curve in labelled(curves)}
+    assert outside(figures[0]) == []
+    assert overlapping(labels) == []
 
 
 @pytest.mark.filterwarnings("error")
 @pytest.mark.parametrize("step", [0, 10])
-def test_a_single_validation_can_be_drawn(sweep: SweepFactory, step: int) -> None:
+def test_a_single_validation_can_be_drawn(
+    sweep: SweepFactory, figures: list[Figure], step: int
+) -> None:
     sweep.run("a", metrics=[{"step": step, "val/loss": 4.0}])
     assert draw_curves(build_table(collect(sweep.plan())), sweep.root / "curves.png")
+    [axes] = figures[0].axes
+    assert marked(axes, "o") == [(step, 4.0)]
+    low, high = axes.get_ylim()
+    assert low < 4.0 < high
 
 
 def test_nothing_to_draw_leaves_no_picture(sweep: SweepFactory) -> None:
     sweep.run("a", metrics=rows_of("nan"))
     stale = sweep.root / "curves.png"
-    stale.write_bytes(PNG)
+    stale.touch()
     report = write_report(sweep.plan())
     assert [path.suffix for path in report.files] == [".md", ".csv", ".json", ".tex"]
     assert not stale.exists()

@@ -5,35 +5,48 @@ from __future__ import annotations
 import math
 
 import pytest
+from figure_contents import marked, outside, points, words
+from matplotlib.figure import Figure
 from synthetic_runs import SweepFactory
 from synthetic_studies import StudyFactory
 
 from lm_experiments.report import build_table, collect, write_report
-from lm_experiments.report.pictures.drawing import nearest
+from lm_experiments.report.pictures.figure import nearest
 from lm_experiments.report.pictures.forest import draw_forest, limits, ordered
 from lm_experiments.report.pictures.sensitivity import draw_sensitivity, focus, responses
 from lm_experiments.report.statistics.contrasts import contrast
 
-PNG = b"\x89PNG"
 
-
-def test_forest_of_a_study_with_a_dead_arm_and_a_control(study: StudyFactory) -> None:
+def test_forest_of_a_study_with_a_dead_arm_and_a_control(
+    study: StudyFactory, figures: list[Figure]
+) -> None:
     study.arms["a/a"] = []
     study.controls = ("a/a",)
     nan = {"outcome": "non-finite", "val_loss": math.nan}
     study.broken |= {("no norm", seed): nan for seed in study.seeds}
     table = build_table(collect(study.whole()))
-    assert [item.arm for item in ordered(table)][-1] == "no norm"
-    path = study.root / "forest.png"
-    assert draw_forest(table, path)
-    assert path.read_bytes().startswith(PNG)
+    items = ordered(table)
+    assert [item.arm for item in items][-1] == "no norm"
+    assert draw_forest(table, study.root / "forest.png")
+    [figure] = figures
+    [axes] = figure.axes
+    labels = [text.get_text() for text in axes.get_yticklabels()]
+    assert labels == ["a/a (control)", "layernorm", "silu", "nope", "no norm"]
+    known = [(item.contrast, place) for place, item in enumerate(items) if item.contrast]
+    assert marked(axes, "oD") == [(found.mean, place) for found, place in known]
+    intervals = [points(line) for line in axes.lines if line.get_linewidth() == 1.8]
+    assert intervals == [[(c.low, place), (c.high, place)] for c, place in known]
+    assert [axes.lines[0].get_xdata()[0], len(axes.patches)] == [0.0, 1]
+    assert [text for text in words(figure) if text == "fails 5 of 5"]
+    assert {"identical", "equivalent", "worse", "margin 0.01"} <= set(words(figure))
+    assert outside(figure) == []
 
 
 def test_forest_needs_an_interval(sweep: SweepFactory) -> None:
     sweep.done("a", {0: 3.0})
     sweep.done("b", {0: 3.1})
     stale = sweep.root / "forest.png"
-    stale.write_bytes(PNG)
+    stale.touch()
     write_report(sweep.plan())
     assert not stale.exists()
 
@@ -76,19 +89,52 @@ def test_responses_hold_each_value_and_leave_out_failed_ones(study: StudyFactory
     assert low < 3.2 < 3.3 < high < 9
 
 
+def test_forest_of_a_tuned_study_shows_the_common_setting_too(
+    study: StudyFactory, figures: list[Figure]
+) -> None:
+    study.tuned = True
+    table = build_table(collect(study.whole()))
+    assert draw_forest(table, study.root / "forest.png")
+    [axes] = figures[0].axes
+    common = {row.arm: row.common.comparisons for row in table.rows if row.common}
+    low, high = axes.get_xlim()
+    means = [c.contrast.mean for item in ordered(table) for c in common[item.arm] if c.contrast]
+    shown = [mean for mean in means if low <= mean <= high]
+    assert [x for x, _ in marked(axes, "D")] == shown != []
+    assert "small diamonds: at lr 0.003" in words(figures[0])
+    assert outside(figures[0]) == []
+
+
 @pytest.mark.filterwarnings("error")
 @pytest.mark.parametrize("chosen", [True, False])
-def test_sensitivity_is_drawn_only_with_trials(study: StudyFactory, chosen: bool) -> None:
+def test_sensitivity_is_drawn_only_with_trials(
+    study: StudyFactory, figures: list[Figure], chosen: bool
+) -> None:
     study.tuned = True
-    study.broken["no norm", 100] = {"outcome": "diverged", "val_loss": 9.0}
+    study.broken["silu", 100] = {"outcome": "diverged", "val_loss": 9.0}
     study.report()
     path = study.root / "sensitivity.png"
     assert not draw_sensitivity(build_table(collect(study.plan())), path)
     study.tune()
     if not chosen:
         study.chosen.clear()
-    assert draw_sensitivity(build_table(collect(study.plan())), path)
-    assert path.read_bytes().startswith(PNG)
+    assert figures == []
+    table = build_table(collect(study.plan()))
+    assert draw_sensitivity(table, path)
+    [figure] = figures
+    panel, budget = figure.axes
+    found = responses(table)
+    drawn = [points(line) for line in panel.lines if line.get_linewidth() == 1.6]
+    known = [list(r.losses.items()) for r in found if None not in r.losses.values()]
+    assert [line for line in drawn if len(line) == 3] == known
+    assert [x for x, _ in marked(panel, "x")] == [1e-3, 3e-3, 1e-2], "silu fails at every value"
+    large = [p for line in panel.lines if line.get_markersize() == 9 for p in points(line)]
+    best = [(r.choice.value, r.losses[r.choice.value]) for r in found if r.choice]
+    assert large == [choice for choice in best if choice[1] is not None]
+    assert bool(large) == chosen
+    assert {response.label for response in found} <= set(words(figure))
+    assert len(budget.lines) == 4, "the best of k trials that all failed is not a point"
+    assert outside(figure) == []
 
 
 def test_curves_before_tuning_has_ended_are_those_at_the_common_setting(

@@ -19,7 +19,7 @@ from lm_experiments.report.statistics.power import resolvable_from_baseline
 from lm_experiments.report.table.columns import columns, p_text
 from lm_experiments.report.table.notes import NO_VERDICTS, POST_HOC, headline, notes
 from lm_experiments.report.table.rows import Row
-from lm_experiments.report.table.texts import show_table
+from lm_experiments.report.table.terminal import show_table
 
 
 def table_of(root: Path, baseline: str | None = None) -> Table:

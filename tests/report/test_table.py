@@ -12,10 +12,12 @@ from synthetic_runs import SweepFactory, failed, grid, history, result_of, write
 
 from lm_experiments.errors import InputError
 from lm_experiments.report import Table, build_table, collect, write_report
-from lm_experiments.report.table.caveats import warnings
 from lm_experiments.report.table.columns import columns, si
+from lm_experiments.report.table.csv_table import csv_text
+from lm_experiments.report.table.markdown import markdown
 from lm_experiments.report.table.notes import ONE_SEED, headline, notes
-from lm_experiments.report.table.texts import csv_text, markdown, show_table
+from lm_experiments.report.table.terminal import show_table
+from lm_experiments.report.table.warnings import warnings
 
 
 def table_of(root: Path, baseline: str | None = None, allow_mixed: bool = False) -> Table:

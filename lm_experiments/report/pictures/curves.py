@@ -9,8 +9,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
 from lm_experiments.report.collect import Run
-from lm_experiments.report.pictures.drawing import picture, plain_frame
-from lm_experiments.report.pictures.styles import FAINT, INK, LineStyle, level_key, line_styles
+from lm_experiments.report.pictures.figure import picture, plain_frame
+from lm_experiments.report.pictures.line_styles import FAINT, INK, LineStyle, level_key, line_styles
 from lm_experiments.report.statistics.contrasts import summarize
 from lm_experiments.report.table.rows import Row, Table
 from lm_experiments.rundir.metrics import read_rows

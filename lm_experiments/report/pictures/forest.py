@@ -6,8 +6,8 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from lm_experiments.report.pictures.drawing import nearest, picture, plain_frame
-from lm_experiments.report.pictures.styles import INK
+from lm_experiments.report.pictures.figure import nearest, picture, plain_frame
+from lm_experiments.report.pictures.line_styles import INK
 from lm_experiments.report.statistics.compare import Comparison
 from lm_experiments.report.statistics.contrasts import Contrast
 from lm_experiments.report.statistics.verdicts import BETTER, EQUIVALENT, WORSE

@@ -9,8 +9,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from lm_experiments.report.pictures.curves import spread
-from lm_experiments.report.pictures.drawing import nearest, picture, plain_frame
-from lm_experiments.report.pictures.styles import INK, LineStyle, line_styles
+from lm_experiments.report.pictures.figure import nearest, picture, plain_frame
+from lm_experiments.report.pictures.line_styles import INK, LineStyle, line_styles
 from lm_experiments.report.statistics.tuning import expected_best
 from lm_experiments.report.table.columns import LOSS_TITLES, UNITS
 from lm_experiments.report.table.rows import Table

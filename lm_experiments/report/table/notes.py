@@ -9,10 +9,10 @@ from lm_experiments.report.collect import Run
 from lm_experiments.report.statistics.compare import Comparison
 from lm_experiments.report.statistics.power import POWER
 from lm_experiments.report.statistics.verdicts import FEWEST_SEEDS, LEVEL
-from lm_experiments.report.table.caveats import listed, warnings
 from lm_experiments.report.table.columns import EDGE, UNITS, interval_text, p_text
 from lm_experiments.report.table.comparable import count_text, short_hash
 from lm_experiments.report.table.rows import Table, first_words
+from lm_experiments.report.table.warnings import listed, warnings
 from lm_experiments.rundir.names import LOG
 from lm_experiments.rundir.results import FAILED, WAITING
 from lm_experiments.rundir.study import Tuning

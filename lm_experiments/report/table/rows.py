@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import difflib
 from collections import Counter
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Sequence
+from dataclasses import dataclass
 
 from lm_experiments.errors import InputError
 from lm_experiments.report.collect import Run, Sweep
@@ -15,7 +15,7 @@ from lm_experiments.report.statistics.power import ALPHA, resolvable_from_baseli
 from lm_experiments.report.statistics.verdicts import ranking_key
 from lm_experiments.report.table.comparable import refuse_mixed, tokenizers_differ
 from lm_experiments.rundir.results import FAILED, OK, WAITING
-from lm_experiments.rundir.study import REPORT, TUNED, Chosen, Study
+from lm_experiments.rundir.study import REPORT, TUNED, Chosen
 
 ERROR_CHARACTERS = 60
 
@@ -163,19 +163,21 @@ def build_table(sweep: Sweep, baseline: str | None = None, allow_mixed: bool = F
     if not allow_mixed:
         refuse_mixed(sweep)
     plan = plan_contrasts(sweep, chosen, _metric(sweep))
-    tuned = sweep.study is not None and sweep.study.tune is not None
-    sides = _by_arm(sweep, TUNED if tuned else REPORT), _by_arm(sweep, REPORT)
-    found = [compare(plan, side, _planned(sweep), sweep.complete) for side in sides]
+    tune = sweep.study.tune if sweep.study else None
+    comparisons, main = _sides(sweep, TUNED if tune else REPORT, plan)
+    common = _sides(sweep, REPORT, plan)[1] if tune else {}
+    best = tune.chosen if tune else {}
     levels = arm_levels(sweep)
-    rows = []
-    for arm in sweep.arms:
-        main, common = (_side(arm, *pair, plan) for pair in zip(sides, found, strict=True))
-        row = Row(arm, levels.get(arm, ()), arm == chosen, main)
-        rows.append(_with_tuning(row, common, sweep.study))
+    rows = [
+        Row(arm, levels.get(arm, ()), arm == chosen, main[arm], common.get(arm), best.get(arm))
+        for arm in sweep.arms
+    ]
     rows.sort(key=_rank)
     resolvable = _resolvable(next(row for row in rows if row.is_baseline), plan)
     axes = sweep.axes if levels else ()
-    return Table(sweep, chosen, axes, tuple(rows), plan, tuple(found[0]), resolvable, allow_mixed)
+    return Table(
+        sweep, chosen, axes, tuple(rows), plan, tuple(comparisons), resolvable, allow_mixed
+    )
 
 
 def arm_levels(sweep: Sweep) -> dict[str, tuple[str, ...]]:
@@ -200,30 +202,23 @@ def _metric(sweep: Sweep) -> str:
     return "bits_per_byte" if tokenizers_differ(sweep) else primary
 
 
-def _by_arm(sweep: Sweep, role: str) -> dict[str, tuple[Run, ...]]:
+def _sides(sweep: Sweep, role: str, plan: Plan) -> tuple[list[Comparison], dict[str, Side]]:
+    """The contrasts of the runs with this role, and each arm's side of them."""
     runs: dict[str, list[Run]] = {arm: [] for arm in sweep.arms}
     for run in sweep.runs:
         if run.role == role:
             runs[run.arm].append(run)
-    return {arm: tuple(found) for arm, found in runs.items()}
+    planned = len(sweep.study.seeds) if sweep.study else 0
+    comparisons = compare(plan, runs, planned, sweep.complete)
+    mine: dict[str, list[Comparison]] = {arm: [] for arm in sweep.arms}
+    for item in comparisons:
+        mine[item.arm].append(item)
+    return comparisons, {arm: _side(runs[arm], mine[arm], plan.metric) for arm in sweep.arms}
 
 
-def _planned(sweep: Sweep) -> int:
-    return len(sweep.study.seeds) if sweep.study else 0
-
-
-def _side(
-    arm: str, runs: Mapping[str, Sequence[Run]], comparisons: Sequence[Comparison], plan: Plan
-) -> Side:
-    values = [v for run in runs[arm] if (v := run.value(plan.metric)) is not None]
-    mine = tuple(item for item in comparisons if item.arm == arm)
-    return Side(tuple(runs[arm]), summarize(values), mine)
-
-
-def _with_tuning(row: Row, common: Side, study: Study | None) -> Row:
-    if study is None or study.tune is None:
-        return row
-    return replace(row, common=common, chosen=study.tune.chosen.get(row.arm))
+def _side(runs: Sequence[Run], comparisons: Sequence[Comparison], metric: str) -> Side:
+    values = [v for run in runs if (v := run.value(metric)) is not None]
+    return Side(tuple(runs), summarize(values), tuple(comparisons))
 
 
 def _rank(row: Row) -> tuple[int, float, float]:

@@ -7,7 +7,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from lm_experiments.report.pictures.styles import INK
+from lm_experiments.report.pictures.line_styles import INK
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

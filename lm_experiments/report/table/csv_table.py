@@ -1,0 +1,87 @@
+"""`table.csv`: one record per arm at full precision, for programs."""
+
+from __future__ import annotations
+
+import csv
+import io
+
+from lm_experiments.report.statistics.contrasts import Summary
+from lm_experiments.report.table.rows import Row, Table
+
+_CONTRAST = {
+    "difference_mean": "mean",
+    "difference_sd": "sd",
+    "difference_half_width_95": "half_width",
+    "difference_low_95": "low",
+    "difference_high_95": "high",
+    "difference_n": "n",
+    "p": "p",
+    "p_holm": "adjusted_p",
+    "p_sign_flip": "sign_flip_p",
+    "p_equivalent": "equivalent_p",
+}
+
+
+def csv_text(table: Table) -> str:
+    """One record per arm at full precision, for programs; what is unknown is left empty."""
+    out = io.StringIO()
+    writer = csv.writer(out, lineterminator="\n")
+    records = [_record(row, table) for row in table.rows]
+    writer.writerow(records[0])
+    writer.writerows([_exact(value) for value in record.values()] for record in records)
+    return out.getvalue()
+
+
+def _record(row: Row, table: Table) -> dict[str, object]:
+    metric = table.metric
+    other = "val_loss" if metric == "bits_per_byte" else "bits_per_byte"
+    return {
+        "arm": row.arm,
+        **dict(zip(table.axes, row.levels, strict=True)),
+        "baseline": str(row.is_baseline).lower(),
+        **_tuning_record(row, table),
+        **_statistics(metric, row.loss),
+        "n": len(row.usable),
+        "planned": len(row.runs),
+        **_difference_record(row),
+        other: row.mean(other),
+        "learning_rate": row.first("learning_rate"),
+        "parameters": row.first("parameters"),
+        "non_embedding": row.first("non_embedding"),
+        "flops_per_token": row.first("flops_per_token"),
+        "tokens_per_second": row.mean("tokens_per_second"),
+        "outcome": row.outcome,
+    }
+
+
+def _tuning_record(row: Row, table: Table) -> dict[str, object]:
+    study = table.sweep.study
+    if study is None or study.tune is None:
+        return {}
+    common = row.common
+    return {
+        f"best_{study.tune.key}": row.chosen.value if row.chosen else None,
+        "best_at_edge": str(bool(row.chosen.edge)).lower() if row.chosen else None,
+        **_statistics(f"common_{table.metric}", common.loss if common else None),
+        "common_n": len(common.usable) if common else None,
+    }
+
+
+def _difference_record(row: Row) -> dict[str, object]:
+    contrast, comparison = row.difference, row.comparison
+    return {
+        "reference": comparison.reference if comparison else None,
+        **{name: getattr(contrast, field, None) for name, field in _CONTRAST.items()},
+        "verdict": comparison.verdict if comparison else None,
+    }
+
+
+def _statistics(name: str, summary: Summary | None) -> dict[str, object]:
+    fields = {"mean": "mean", "sd": "sd", "half_width_95": "half_width"}
+    return {f"{name}_{title}": getattr(summary, field, None) for title, field in fields.items()}
+
+
+def _exact(value: object) -> str:
+    if value is None:
+        return ""
+    return repr(value) if isinstance(value, float) else str(value)
