@@ -111,12 +111,11 @@ def _places(sizes: Sequence[int]) -> Iterator[dict[int, int]]:
 
 def _contrast(grid: Array, place: Mapping[int, int]) -> Array:
     """The effect of each seed: a difference along the axes of `place`, a mean along the rest."""
-    for axis in range(grid.ndim - 2, -1, -1):
-        if axis in place:
-            grid = grid.take(place[axis], axis=axis) - grid.take(0, axis=axis)
-        else:
-            grid = grid.mean(axis=axis)
-    return grid
+    for axis in range(grid.ndim - 1):
+        kept = [place[axis]] if axis in place else list(range(grid.shape[axis]))
+        found = grid.take(kept, axis=axis).mean(axis=axis, keepdims=True)
+        grid = found - grid.take([0], axis=axis) if axis in place else found
+    return grid.reshape(-1)
 
 
 def _tested(
@@ -125,13 +124,17 @@ def _tested(
     names, levels = list(factors), list(factors.values())
     estimates = plain_t(by_seed)
     p = estimates.p()
-    numbers = np.column_stack([estimates.mean, *estimates.interval(), p, holm_adjusted(p)])
+    (low, high), adjusted = estimates.interval(), holm_adjusted(p)
     return tuple(
         Effect(
             tuple(names[axis] for axis in place),
             tuple(levels[axis][level] for axis, level in place.items()),
-            *row,
-            tuple(values),
+            float(estimates.mean[at]),
+            float(low[at]),
+            float(high[at]),
+            float(p[at]),
+            float(adjusted[at]),
+            tuple(by_seed[at].tolist()),
         )
-        for place, row, values in zip(places, numbers.tolist(), by_seed.tolist(), strict=True)
+        for at, place in enumerate(places)
     )

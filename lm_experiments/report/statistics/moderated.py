@@ -51,7 +51,7 @@ def _correlation(differences: Array, variance: Array, count: Array) -> Array:
     of_sum = differences.sum(axis=-2).var(axis=-1, ddof=1)[..., None]
     with np.errstate(divide="ignore", invalid="ignore"):
         found = (of_sum - count * variance) / (count * (count - 1) * variance)
-    return np.clip(np.nan_to_num(found, nan=1.0, posinf=1.0, neginf=0.0), 0.0, 1.0)
+    return np.asarray(np.clip(np.nan_to_num(found, nan=1.0), 0.0, 1.0), dtype=np.float64)
 
 
 def _degrees(degrees: int, count: Array, correlation: Array) -> Array:

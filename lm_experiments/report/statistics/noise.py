@@ -82,7 +82,8 @@ def _groups(sums: Array, weights: Array, clusters: Sequence[object] | None) -> A
     order = {label: place for place, label in enumerate(dict.fromkeys(labels))}
     if len(order) < 2:
         raise InputError(
-            f"Noise over documents needs two documents or clusters, not {len(order)}; use more text."
+            f"Noise over documents needs two documents or clusters, not {len(order)}; use "
+            "more text."
         )
     places: NDArray[np.int64] = np.array([order[label] for label in labels])
     return np.eye(len(order))[places]

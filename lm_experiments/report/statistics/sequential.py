@@ -78,18 +78,19 @@ class Rule:
     def alpha_at(self, look: int, level: float = LEVEL) -> float:
         """The level of this look, counted from 0; the levels of all looks add up to `level`."""
         spent = [0.0, *((n / self.looks[-1]) ** SPENDING for n in self.looks)]
-        return level * (spent[look + 1] - spent[look])
+        return float(level * (spent[look + 1] - spent[look]))
 
 
 @dataclass(frozen=True)
 class Decision:
     """What the looks so far say about one arm.
 
-    `verdict` is "better", "worse", "equivalent", "identical", "fails", "needs more seeds", or, after the last
-    look, "unresolved". `seeds` is the number of seeds at the look that decided, or at the newest.
-    `mean` is the difference in nats per token over these seeds, `low` to `high` its 95 % interval
-    (plain paired t), and `p` is Holm-adjusted at that look, to be compared with `alpha`. A
-    failing arm has neither mean nor interval (None) and p = 1.
+    `verdict` is "better", "worse", "equivalent", "identical" (all differences are exactly zero),
+    "fails", "needs more seeds", or, after the last look, "unresolved". `seeds` is the number of
+    seeds at the look that decided, or at the newest. `mean` is the difference in nats per token
+    over these seeds and `low` to `high` its 95 % interval (plain paired t). `p` is Holm-adjusted
+    at that look, to be compared with `alpha`, and so is `equivalent_p` (None without a margin).
+    A failing arm has neither mean nor interval (None) and p = 1.
     """
 
     verdict: str

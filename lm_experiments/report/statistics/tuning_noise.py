@@ -8,13 +8,14 @@ from dataclasses import dataclass
 from itertools import combinations_with_replacement
 
 import numpy as np
-from numpy.typing import ArrayLike
-from scipy.special import stdtrit
+from numpy.typing import ArrayLike, NDArray
 
 from lm_experiments.errors import InputError
-from lm_experiments.report.statistics.estimates import Array
+from lm_experiments.report.statistics.estimates import Array, Estimates
 
 FEWEST_TUNING_SEEDS = 3
+MOST_ENUMERATED = 7  # 1,716 different resamples; beyond, so many are drawn at random:
+RESAMPLES = 20_000
 
 
 @dataclass(frozen=True)
@@ -31,11 +32,15 @@ class ChoiceNoise:
 
 @dataclass(frozen=True)
 class TunedDifference:
-    """A difference between arms (nats per token) whose interval includes the noise of tuning."""
+    """A difference between arms (nats per token), its test and 95 % interval with tuning noise.
+
+    `p` is two-sided and not adjusted for a family.
+    """
 
     mean: float
     error: float
     degrees: float
+    p: float
     low: float
     high: float
 
@@ -44,10 +49,11 @@ def choice_noise(losses: ArrayLike) -> ChoiceNoise:
     """The noise of choosing a value by tuning seeds, from losses of shape (values, tuning seeds).
 
     Resamples the tuning seeds, whole columns at a time as all values of the grid share them, and
-    chooses anew for each resample (all of them, with their probabilities, so nothing is random).
+    chooses anew for each resample (all of them, with their probabilities, up to seven seeds).
     The loss of a choice is its mean over all tuning seeds. A choice that another draw of the
     tuning seeds would overturn adds variance; a clear choice adds none. Resampling k seeds
-    shrinks the variance of a mean by (k - 1) / k, which is undone. A failed trial is infinite:
+    shrinks the variance of a mean by (k - 1) / k, which is undone. On a flat grid, where the
+    choice does not matter, the means differ by noise alone and the variance is too large. A failed trial is infinite:
     its value then loses. Raises `InputError` below three tuning seeds, for NaN, and where no
     value has a finite mean.
     """
@@ -83,8 +89,9 @@ def tuned_difference(
     spread = math.fsum(part**2 / degrees for part, degrees in terms)
     degrees = variance**2 / spread if spread > 0 else float(n - 1)
     mean, error = float(values.mean()), math.sqrt(variance)
-    half = float(stdtrit(degrees, 0.975)) * error
-    return TunedDifference(mean, error, degrees, mean - half, mean + half)
+    found = Estimates(np.array([mean]), np.array([error]), np.array([degrees]))
+    low, high = found.interval()
+    return TunedDifference(mean, error, degrees, float(found.p()[0]), float(low[0]), float(high[0]))
 
 
 def sensitivity(losses: ArrayLike, initial_loss: float) -> float:
@@ -119,13 +126,22 @@ def _check_grid(grid: Array) -> None:
         )
 
 
-def _resampled_choices(grid: Array) -> tuple[Array, np.ndarray[tuple[int], np.dtype[np.intp]]]:
+def _resampled_choices(grid: Array) -> tuple[Array, NDArray[np.intp]]:
     """The chance of every resample of the tuning seeds, and the place of its best value."""
-    seeds = grid.shape[1]
+    chances, counts = _resamples(grid.shape[1])
+    # As in `tuning.pick_best`, a value with a failed trial loses to every value without one.
+    sums = np.where(np.isfinite(grid).all(axis=1), counts @ np.nan_to_num(grid).T, np.inf)
+    return chances, sums.argmin(axis=1)
+
+
+def _resamples(seeds: int) -> tuple[Array, NDArray[np.intp]]:
+    """How often each resample draws each seed, shape (resamples, seeds), and its chance."""
+    if seeds > MOST_ENUMERATED:
+        drawn = np.random.default_rng(0).multinomial(seeds, np.full(seeds, 1 / seeds), RESAMPLES)
+        return np.full(RESAMPLES, 1 / RESAMPLES), drawn
     draws = np.array(list(combinations_with_replacement(range(seeds), seeds)))
     counts = (draws[:, :, None] == np.arange(seeds)).sum(axis=1)
     orders = [
         math.factorial(seeds) / math.prod(map(math.factorial, row)) for row in counts.tolist()
     ]
-    sums = np.where(np.isfinite(grid).all(axis=1), (counts @ np.nan_to_num(grid).T), np.inf)
-    return np.array(orders) / float(seeds) ** seeds, sums.argmin(axis=1)
+    return np.array(orders) / float(seeds) ** seeds, counts
