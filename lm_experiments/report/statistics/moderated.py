@@ -11,7 +11,7 @@ rule here departs from limma in four points, each of which simulation showed to 
 - s0^2 is the arithmetic mean of the variances, which a noisy arm raises for all arms.
 - The variance is never below the arm's own, so a noisy arm is not made to look quiet.
 - The degrees of freedom account for the shared baseline (Satterthwaite 1946, with the estimated
-  correlation of the differences) and are at most twice the plain ones.
+  correlation of the differences).
 
 An arm that is much noisier than the rest makes the tests of the others weaker; it does not make
 them wrong. The plain t test stays valid beside this one, and its interval covers 95 % for any
@@ -61,4 +61,4 @@ def _degrees(degrees: int, count: Array, correlation: Array) -> Array:
     """
     mean_to_own = (1 + (count - 1) * correlation**2) / count
     relative = (1 - SHARE) ** 2 + (SHARE**2 + 2 * SHARE * (1 - SHARE)) * mean_to_own
-    return np.minimum(2.0 * degrees, degrees / relative)
+    return np.asarray(degrees / relative, dtype=np.float64)

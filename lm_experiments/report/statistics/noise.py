@@ -44,10 +44,11 @@ def document_noise(
 
     The difference is the ratio of sums, as in the table's loss, so its error over documents is
     that of a ratio estimator (Cochran 1977, ch. 6), linearised and clustered. Seeds and documents
-    are crossed: the combined variance is that over seeds plus that over documents minus the part
-    both contain (two-way clustering, Cameron, Gelbach & Miller 2011), never below either one, with
-    degrees of freedom after Satterthwaite (1946). Assumes documents (or clusters) drawn
-    independently, and about 20 or more of them.
+    are crossed: the combined variance is that over documents plus that over seeds, less the part
+    that both contain (two-way clustering, Cameron, Gelbach & Miller 2011), with degrees of freedom
+    after Satterthwaite (1946). Assumes documents (or clusters) drawn independently, and about 20
+    or more of them. The interval is too wide where the seeds differ only by noise that is
+    independent from document to document.
 
     Raises `InputError` for shapes that do not fit, values that are not finite, documents without
     tokens, and fewer than two documents or clusters.
@@ -102,9 +103,8 @@ def _noise(
 ) -> Noise:
     seeds, clusters = shape
     of_seeds = seed_variance or 0.0
-    variance = max(of_seeds + document_variance - shared, of_seeds, document_variance)
+    variance = document_variance + max(0.0, of_seeds - shared)
     spread = of_seeds**2 / max(1, seeds - 1) + document_variance**2 / (clusters - 1)
-    # The subtracted part carries almost no noise of its own: it averages over all cells.
     degrees = variance**2 / spread if spread > 0 else float(clusters - 1)
     half = float(stdtrit(degrees, 0.975)) * math.sqrt(variance)
     seed_error = None if seed_variance is None else math.sqrt(seed_variance)

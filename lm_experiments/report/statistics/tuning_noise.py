@@ -53,9 +53,10 @@ def choice_noise(losses: ArrayLike) -> ChoiceNoise:
     The loss of a choice is its mean over all tuning seeds. A choice that another draw of the
     tuning seeds would overturn adds variance; a clear choice adds none. Resampling k seeds
     shrinks the variance of a mean by (k - 1) / k, which is undone. On a flat grid, where the
-    choice does not matter, the means differ by noise alone and the variance is too large. A failed trial is infinite:
-    its value then loses. Raises `InputError` below three tuning seeds, for NaN, and where no
-    value has a finite mean.
+    choice does not matter, the means differ by noise alone and the variance is too large.
+
+    A failed trial is infinite: its value then loses. Raises `InputError` below three tuning
+    seeds, for NaN, and where no value has a finite mean.
     """
     grid = np.asarray(losses, dtype=float)
     _check_grid(grid)
