@@ -2,9 +2,12 @@
 
 Looking at a 5 % test after every batch of seeds, and stopping at the first p below .05, makes
 false claims in 12 to 18 % of studies. Here every look has its own level, and the levels add up to
-.05 (alpha spending, Lan & DeMets 1983, with the power family of Kim & DeMets 1987):
+.05 (alpha spending, Lan & DeMets 1983):
 
-- The level of a look is the share of .05 that its seeds spend, in proportion to n ** `SPENDING`.
+- Every seed spends the same share of .05, so the level of a look is .05 times its new seeds over
+  the most seeds. This is close to Pocock's rule. O'Brien-Fleming's hardly tests at the first
+  looks: with looks at 5, 10, 15, 20 it runs one to four more seeds of each arm whose effect is
+  large, and with looks at 3, 5, 8 it finds medium effects in 7 % more studies.
 - A look is Holm's test, at that level, over the arms not yet called better or worse. Arms that
   were dropped for another reason still count, a failing arm with p = 1. By the union bound over
   looks the family-wise error of all looks together is at most .05, whatever the dependence
@@ -13,6 +16,8 @@ false claims in 12 to 18 % of studies. Here every look has its own level, and th
   at most 10 to 25 % higher in a family of four, which is worth 2 to 4 points of power; they
   would be wrong as soon as arms are dropped or variances are moderated.
 - Equivalence is a family of its own, spent in the same way, and also stops an arm early.
+- The 95 % interval at the look that stops an arm is the plain paired t interval. Stopping at
+  striking results biases it a little: it covers 93 to 96 % in simulations.
 
 Levels are those of t tests (p-values), not of z scores, as the normal approximation is far too
 liberal at three seeds. The tests are moderated (see `moderated`) unless asked otherwise.
@@ -40,7 +45,6 @@ from lm_experiments.report.statistics.verdicts import (
 )
 
 LEVEL = 0.05
-SPENDING = 1.0
 FAILS = "fails"
 MORE_SEEDS = "needs more seeds"
 _VERDICTS = (MORE_SEEDS, BETTER, WORSE, EQUIVALENT, IDENTICAL, FAILS)
@@ -77,8 +81,8 @@ class Rule:
 
     def alpha_at(self, look: int, level: float = LEVEL) -> float:
         """The level of this look, counted from 0; the levels of all looks add up to `level`."""
-        spent = [0.0, *((n / self.looks[-1]) ** SPENDING for n in self.looks)]
-        return float(level * (spent[look + 1] - spent[look]))
+        new_seeds = self.looks[look] - (self.looks[look - 1] if look else 0)
+        return level * new_seeds / self.looks[-1]
 
 
 @dataclass(frozen=True)
