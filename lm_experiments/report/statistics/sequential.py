@@ -16,8 +16,9 @@ false claims in 12 to 18 % of studies. Here every look has its own level, and th
   at most 10 to 25 % higher in a family of four, which is worth 2 to 4 points of power; they
   would be wrong as soon as arms are dropped or variances are moderated.
 - Equivalence is a family of its own, spent in the same way, and also stops an arm early.
-- The 95 % interval at the look that stops an arm is the plain paired t interval. Stopping at
-  striking results biases it a little: it covers 93 to 96 % in simulations.
+- The interval at the look that stops an arm is the plain paired t interval, less what earlier
+  looks may have spent on the arm. With that it covers 93 to 97 % in simulations, whether arms stop
+  early or not; a 95 % interval that ignores the looks falls to 91.5 % for a single arm.
 
 Levels are those of t tests (p-values), not of z scores, as the normal approximation is far too
 liberal at three seeds. The tests are moderated (see `moderated`) unless asked otherwise.
@@ -84,6 +85,15 @@ class Rule:
         new_seeds = self.looks[look] - (self.looks[look - 1] if look else 0)
         return level * new_seeds / self.looks[-1]
 
+    def confidence_at(self, look: int, arms: int, level: float = LEVEL) -> float:
+        """What a t interval at this look needs so that the interval of a stopped arm covers 95 %.
+
+        An arm whose interval misses the truth has mostly been stopped by it: each earlier look
+        stops an arm without effect with a probability of about its level over `arms`.
+        """
+        spent = sum(self.alpha_at(earlier, level) for earlier in range(look))
+        return 1 - level + spent / arms
+
 
 @dataclass(frozen=True)
 class Decision:
@@ -92,8 +102,8 @@ class Decision:
     `verdict` is "better", "worse", "equivalent", "identical" (all differences are exactly zero),
     "fails", "needs more seeds", or, after the last look, "unresolved". `seeds` is the number of
     seeds at the look that decided, or at the newest. `mean` is the difference in nats per token
-    over these seeds and `low` to `high` its 95 % interval (plain paired t). `p` is Holm-adjusted
-    at that look, to be compared with `alpha`, and so is `equivalent_p` (None without a margin).
+    over these seeds and `low` to `high` its 95 % interval (plain paired t, with the confidence of
+    `Rule.confidence_at`). `p` is Holm-adjusted at that look, to be compared with `alpha`, and so is `equivalent_p` (None without a margin).
     A failing arm has neither mean nor interval (None) and p = 1.
     """
 
@@ -258,7 +268,8 @@ def _check_seeds(
 
 
 def _decision(rule: Rule, found: Look, at: int, place: int) -> Decision:
-    low, high = (float(end[place]) for end in found.plain.interval())
+    confidence = rule.confidence_at(at, len(found.codes))
+    low, high = (float(end[place]) for end in found.plain.interval(confidence))
     verdict = _VERDICTS[found.codes[place]]
     if verdict == MORE_SEEDS and at == len(rule.looks) - 1:
         verdict = UNRESOLVED
