@@ -103,8 +103,9 @@ class Decision:
     "fails", "needs more seeds", or, after the last look, "unresolved". `seeds` is the number of
     seeds at the look that decided, or at the newest. `mean` is the difference in nats per token
     over these seeds and `low` to `high` its 95 % interval (plain paired t, with the confidence of
-    `Rule.confidence_at`). `p` is Holm-adjusted at that look, to be compared with `alpha`, and so is `equivalent_p` (None without a margin).
-    A failing arm has neither mean nor interval (None) and p = 1.
+    `Rule.confidence_at`). `p` is Holm-adjusted at that look, to be compared with `alpha`, and so
+    is `equivalent_p` (None without a margin). A failing arm has neither mean nor interval (None)
+    and p = 1.
     """
 
     verdict: str

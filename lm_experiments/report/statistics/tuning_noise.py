@@ -131,7 +131,9 @@ def _resampled_choices(grid: Array) -> tuple[Array, NDArray[np.intp]]:
     """The chance of every resample of the tuning seeds, and the place of its best value."""
     chances, counts = _resamples(grid.shape[1])
     # As in `tuning.pick_best`, a value with a failed trial loses to every value without one.
-    sums = np.where(np.isfinite(grid).all(axis=1), counts @ np.nan_to_num(grid).T, np.inf)
+    sums = np.where(
+        np.isfinite(grid).all(axis=1), counts @ np.where(np.isfinite(grid), grid, 0.0).T, np.inf
+    )
     return chances, sums.argmin(axis=1)
 
 

@@ -62,7 +62,7 @@ def test_each_effect_is_tested_over_the_seeds_and_adjusted_over_the_grid() -> No
 def test_three_factors_have_all_pairs() -> None:
     factors = {"a": [0, 1], "b": [0, 1], "c": [0, 1]}
     losses = {
-        cell: {s: 3 + 0.1 * cell[0] + 0.2 * cell[1] * cell[2] for s in (0, 1)}
+        cell: dict.fromkeys((0, 1), 3 + 0.1 * cell[0] + 0.2 * cell[1] * cell[2])
         for cell in product((0, 1), repeat=3)
     }
     found = {e.factors: e.mean for e in factorial_effects(factors, losses).effects}
