@@ -9,7 +9,7 @@ from pathlib import Path
 
 import torch
 
-from lm_experiments.benchmark.rounds import Report, check_rounds, summarise
+from lm_experiments.benchmark.rounds import Measurement, check_rounds, summarise
 from lm_experiments.benchmark.step import PlainStep
 from lm_experiments.model import ModelConfig, build_model
 from lm_experiments.training.checkpoints import write_whole
@@ -21,7 +21,7 @@ SEQUENCES = 8
 STEP, GUARDED = "a step", "a step with its share of guards"
 
 
-def guards(rounds: int) -> Report:
+def guards(rounds: int) -> Measurement:
     """Time a step, and beside it a checkpoint and a look at its loss.
 
     A step's share is one checkpoint in ``trainer.checkpoint_every``, and one look in
@@ -42,7 +42,7 @@ def guards(rounds: int) -> Report:
             saves.append(save)
     kept = {name: values[1:] for name, values in seconds.items()}
     size = sum(p.numel() for p in model.parameters())
-    return Report(
+    return Measurement(
         f"One step of {tokens[0].numel():,} tokens, {size:,} parameters, float32.",
         summarise(kept),
         rounds,

@@ -10,7 +10,7 @@ from typing import Any
 
 from lightning.pytorch import Callback, Trainer
 
-from lm_experiments.benchmark.rounds import Report, check_rounds, summarise
+from lm_experiments.benchmark.rounds import Measurement, check_rounds, summarise
 from lm_experiments.benchmark.step import PlainStep
 from lm_experiments.data import PreparedData, TokenizerConfig, TrainingBatches, prepare
 from lm_experiments.model import ModelConfig, build_model
@@ -28,7 +28,7 @@ BLOCK = 10
 VOCABULARY = 2048
 
 
-def lightning(rounds: int) -> Report:
+def lightning(rounds: int) -> Measurement:
     """Time the default run on the CPU against the same model and batches in a bare loop.
 
     Validation and checkpoints are not timed: they are work that either loop would have to do.
@@ -60,7 +60,7 @@ def default_run(rounds: int, cache_dir: Path) -> RunConfig:
     )
 
 
-def compare(config: RunConfig, run_dir: Path) -> Report:
+def compare(config: RunConfig, run_dir: Path) -> Measurement:
     """Train ``config`` in ``run_dir``, each step followed by the same one bare."""
     data = prepare(config.data, config.tokenizer, Path(config.cache_dir))
     rounds = _Rounds(_bare_steps(config, data))
@@ -68,7 +68,7 @@ def compare(config: RunConfig, run_dir: Path) -> Report:
     seconds = {BARE: rounds.bare[1:], LIGHTNING: rounds.lightning[1:]}
     batch = config.data.batch_size * config.model.context_length
     title = f"{BLOCK} training steps of {batch:,} tokens, model size {config.model.d_model}."
-    return Report(title, summarise(seconds), len(rounds.bare) - 1, BLOCK * batch)
+    return Measurement(title, summarise(seconds), len(rounds.bare) - 1, BLOCK * batch)
 
 
 class _Rounds(Callback):

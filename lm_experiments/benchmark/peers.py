@@ -14,7 +14,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from lm_experiments.benchmark.rounds import Contestant, Report, measure, timed
+from lm_experiments.benchmark.rounds import Contestant, Measurement, measure, timed
 from lm_experiments.benchmark.step import PlainStep, SummedLoss
 from lm_experiments.errors import InputError
 from lm_experiments.model import ModelConfig, build_model
@@ -42,7 +42,7 @@ class Peer:
     build: Callable[[Any, ModelConfig], tuple[nn.Module, Callable[[Tensor], Tensor]]]
 
 
-def peers(rounds: int) -> Report:
+def peers(rounds: int) -> Measurement:
     """Time one step on the CPU in float32: forward, backward, clipping, fused AdamW.
 
     Ours works in micro-batches and chunks of the loss, as in every run. The others take the batch
@@ -54,7 +54,7 @@ def peers(rounds: int) -> Report:
     return compare(SHAPE, BATCH_SIZE, rounds, _installed())
 
 
-def compare(shape: ModelConfig, batch_size: int, rounds: int, names: list[str]) -> Report:
+def compare(shape: ModelConfig, batch_size: int, rounds: int, names: list[str]) -> Measurement:
     """Time our step beside those of the peers ``names``, at any shape; see `peers`."""
     micro = max(1, min(batch_size, MICRO_BATCH_TOKENS["cpu"] // shape.context_length))
     batch = _random_batch(shape, batch_size)
@@ -69,7 +69,7 @@ def compare(shape: ModelConfig, batch_size: int, rounds: int, names: list[str]) 
     notes = [f"parameters: {parameters:,} in each model; first losses: {losses}", *_missing(names)]
     title = f"One training step of {batch_size} x {shape.context_length} tokens, float32, eager."
     timings = measure(_contestants(steps, batch), rounds)
-    return Report(title, timings, rounds, batch_size * shape.context_length, notes)
+    return Measurement(title, timings, rounds, batch_size * shape.context_length, notes)
 
 
 def _contestants(

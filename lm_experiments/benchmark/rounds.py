@@ -38,7 +38,7 @@ class Timing:
 
 
 @dataclass(frozen=True)
-class Report:
+class Measurement:
     """One subject, measured.
 
     Attributes:
@@ -111,7 +111,7 @@ def summarise(seconds: Mapping[str, list[float]]) -> list[Timing]:
     return [_timing(name, np.asarray(values), reference) for name, values in seconds.items()]
 
 
-def table(report: Report) -> str:
+def table(report: Measurement) -> str:
     """Return the report as text, one line a contestant."""
     reference = report.timings[0].name
     width = max(len(timing.name) for timing in report.timings)

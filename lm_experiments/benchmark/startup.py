@@ -13,7 +13,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 
-from lm_experiments.benchmark.rounds import Contestant, Report, measure, timed
+from lm_experiments.benchmark.rounds import Contestant, Measurement, measure, timed
 from lm_experiments.data import TokenizerConfig, prepare
 from lm_experiments.launch.fork import train_isolated
 from lm_experiments.model import ModelConfig
@@ -33,7 +33,7 @@ LOGGERS = {
 }
 
 
-def startup(rounds: int) -> Report:
+def startup(rounds: int) -> Measurement:
     """Time ``import torch``, the help, and one more run of the default size in a sweep."""
     with tempfile.TemporaryDirectory() as folder:
         contestants = {
@@ -45,7 +45,7 @@ def startup(rounds: int) -> Report:
         for name, logger in LOGGERS.items():
             logged = dataclasses.replace(config, logger=logger)
             contestants[name] = one_more_run(logged, Path(folder) / logger.name)
-        return Report(TITLE, measure(contestants, rounds), rounds)
+        return Measurement(TITLE, measure(contestants, rounds), rounds)
 
 
 def one_step(cache_dir: Path) -> RunConfig:

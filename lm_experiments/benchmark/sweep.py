@@ -11,7 +11,7 @@ import tempfile
 import time
 from pathlib import Path
 
-from lm_experiments.benchmark.rounds import Contestant, Report, check_rounds, measure
+from lm_experiments.benchmark.rounds import Contestant, Measurement, check_rounds, measure
 from lm_experiments.errors import InputError
 from lm_experiments.launch.memory import cores
 
@@ -31,7 +31,7 @@ WORDS = (
 STEPS = "trainer.max_steps=150"
 
 
-def sweep(rounds: int) -> Report:
+def sweep(rounds: int) -> Measurement:
     """Time the sweep one after another with all cores, and through Ray with one each.
 
     Raises:
@@ -45,7 +45,7 @@ def sweep(rounds: int) -> Report:
             f"{cores()} at once, 1 thread each": timed.contestant("hydra/launcher=ray"),
         }
         timings = measure(contestants, rounds)
-        return Report(TITLE, timings, rounds, notes=[timed.overhead()])
+        return Measurement(TITLE, timings, rounds, notes=[timed.overhead()])
 
 
 class _Sweeps:

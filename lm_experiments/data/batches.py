@@ -11,7 +11,7 @@ from torch import Tensor
 from torch.utils.data import Dataset
 
 from lm_experiments.data.keys import keyed_generator
-from lm_experiments.data.store import Shards, Tokens
+from lm_experiments.data.store import ShardedTokens, Tokens
 from lm_experiments.errors import InputError
 
 IGNORE_INDEX = -100
@@ -46,7 +46,7 @@ class TrainingBatches(Dataset[Batch]):
     """
 
     def __init__(
-        self, tokens: Tokens | Shards, context_length: int, batch_size: int, seed: int
+        self, tokens: Tokens | ShardedTokens, context_length: int, batch_size: int, seed: int
     ) -> None:
         """Divide `tokens` into windows; raises `InputError` where they are too few."""
         _check_positive("data.batch_size", batch_size)
@@ -115,7 +115,7 @@ class EvaluationBatches(Dataset[Batch]):
 
     def __init__(
         self,
-        tokens: Tokens | Shards,
+        tokens: Tokens | ShardedTokens,
         context_length: int,
         batch_size: int,
         rank: int = 0,
@@ -160,9 +160,9 @@ class EvaluationBatches(Dataset[Batch]):
         return map(self.__getitem__, range(len(self)))
 
 
-def _without_overhead(tokens: Tokens | Shards) -> Tokens | Shards:
+def _without_overhead(tokens: Tokens | ShardedTokens) -> Tokens | ShardedTokens:
     """Return a plain view of a mapped array, whose slices are taken faster."""
-    return tokens if isinstance(tokens, Shards) else np.asarray(tokens)
+    return tokens if isinstance(tokens, ShardedTokens) else np.asarray(tokens)
 
 
 def _check_positive(key: str, value: int) -> None:

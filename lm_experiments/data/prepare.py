@@ -12,7 +12,7 @@ from filelock import FileLock, Timeout
 
 from lm_experiments.data.config import STREAMED, DataConfig, TokenizerConfig, check_pair
 from lm_experiments.data.corpora import content_hash
-from lm_experiments.data.filling import (
+from lm_experiments.data.encode_corpus import (
     SPLIT_NAMES,
     fill_from_memory,
     fill_from_stream,
@@ -21,8 +21,8 @@ from lm_experiments.data.filling import (
 from lm_experiments.data.hub import source_key
 from lm_experiments.data.keys import hash_of
 from lm_experiments.data.pretrained import files_hash
-from lm_experiments.data.ready import open_ready
 from lm_experiments.data.store import VERSION, TokenStore
+from lm_experiments.data.token_files import open_ready
 from lm_experiments.data.tokenizers import Tokenizer, load_tokenizer, train_tokenizer
 from lm_experiments.errors import InputError
 

@@ -25,7 +25,7 @@ CHUNK_TOKENS = 1 << 24
 Tokens = NDArray[np.unsignedinteger[Any]]
 
 
-class Shards:
+class ShardedTokens:
     """Token arrays of several files, one after the other, as if they were one of shape (N,)."""
 
     def __init__(self, parts: Sequence[Tokens]) -> None:
@@ -66,7 +66,7 @@ class TokenStore:
     """
 
     path: Path
-    tokens: Tokens | Shards
+    tokens: Tokens | ShardedTokens
     documents: int | None
     bytes: int | None
     vocab_size: int

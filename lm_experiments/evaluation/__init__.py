@@ -4,6 +4,7 @@
 `subject.py` is what both kinds of models, trained here or elsewhere, are evaluated as.
 """
 
+from lm_experiments.evaluation.evaluated_model import EvaluatedModel
 from lm_experiments.evaluation.generation import (
     Sampling,
     next_token_probabilities,
@@ -12,14 +13,13 @@ from lm_experiments.evaluation.generation import (
     stream,
 )
 from lm_experiments.evaluation.loss import Score, score
-from lm_experiments.evaluation.subject import Subject
 from lm_experiments.evaluation.texts import EncodedText, documents_to_evaluate, encode
 
 __all__ = [
     "EncodedText",
+    "EvaluatedModel",
     "Sampling",
     "Score",
-    "Subject",
     "documents_to_evaluate",
     "encode",
     "next_token_probabilities",

@@ -12,7 +12,7 @@ import numpy as np
 from lm_experiments.data import DataConfig, Tokenizer, TokenStore, load_documents, split_documents
 from lm_experiments.data.config import STREAMED
 from lm_experiments.data.hub import Dataset, is_drawn
-from lm_experiments.data.store import Shards, Tokens
+from lm_experiments.data.store import ShardedTokens, Tokens
 from lm_experiments.errors import InputError
 
 # Documents that are encoded at once.
@@ -29,7 +29,7 @@ class EncodedText:
         unknown: tokens that stand for what the vocabulary lacks.
     """
 
-    tokens: Tokens | Shards
+    tokens: Tokens | ShardedTokens
     bytes: int | None
     unknown: int = 0
 

@@ -13,13 +13,13 @@ from transformers import AutoConfig, AutoModelForCausalLM
 
 from lm_experiments.errors import InputError
 from lm_experiments.interop import configs
-from lm_experiments.interop.fit import fitting_family
 from lm_experiments.interop.layouts import LAYOUTS, Layout, halves_from_pairs
 from lm_experiments.interop.modules import HEAD, MODULES, Modules
 from lm_experiments.interop.options import option
-from lm_experiments.interop.sources import Folder, LoadedModel, Source, check_tensors
+from lm_experiments.interop.support import fitting_family
+from lm_experiments.interop.weights import Folder, LoadedModel, Source, check_tensors
 from lm_experiments.model import ModelConfig, Transformer, sketch_model
-from lm_experiments.model.positions.rope import turning_columns
+from lm_experiments.model.positions.rope import rotated_columns
 
 
 @dataclass(frozen=True)
@@ -198,7 +198,7 @@ def _halved(config: ModelConfig, state: Mapping[str, Tensor]) -> Mapping[str, Te
     if config.position.name != "rope" or option(config, "position.pairing") == "half":
         return state
     width = config.width_of_head
-    turned = turning_columns(option(config, "position.fraction"), width)
+    turned = rotated_columns(option(config, "position.fraction"), width)
     modules = ("query", "key", "query_norm", "key_norm")
     return {
         name: halves_from_pairs(tensor, width, turned)

@@ -12,8 +12,8 @@ from transformers import AutoModelForCausalLM
 from lm_experiments.data import Tokenizer
 from lm_experiments.errors import InputError
 from lm_experiments.interop.convert import config_from_hf, to_hf
-from lm_experiments.interop.sources import Folder
 from lm_experiments.interop.tokenizers import from_folder, to_fast
+from lm_experiments.interop.weights import Folder
 from lm_experiments.model import ModelConfig, Transformer
 
 UNFINISHED = ".unfinished"

@@ -127,7 +127,7 @@ VARIANTS: Mapping[str, Mapping[str, Mapping[str, Any]]] = {
 
 
 @dataclass(frozen=True)
-class Difference:
+class LogitDifference:
     """The largest difference of two logits, on whole sequences and on padded ones."""
 
     plain: float
@@ -157,7 +157,7 @@ def as_theirs(model: Transformer) -> nn.Module:
     return theirs.eval()
 
 
-def difference(theirs: nn.Module, ours: Transformer) -> Difference:
+def difference(theirs: nn.Module, ours: Transformer) -> LogitDifference:
     """Compare the logits of one batch, then padded on the left in one row, right in another."""
     tokens = torch.randint(3, VOCABULARY, (2, CONTEXT), generator=torch.Generator().manual_seed(0))
     mask = torch.ones_like(tokens)
@@ -171,11 +171,11 @@ def difference(theirs: nn.Module, ours: Transformer) -> Difference:
         plain = theirs(tokens).logits - ours(tokens)
         padded = theirs(tokens, attention_mask=mask, **counted).logits
         padded = padded - ours(tokens, positions, documents=mask)
-    return Difference(_largest(plain), _largest(padded[mask.bool()]))
+    return LogitDifference(_largest(plain), _largest(padded[mask.bool()]))
 
 
 @cache
-def measure(kind: str, variant: str) -> tuple[Difference, Difference]:
+def measure(kind: str, variant: str) -> tuple[LogitDifference, LogitDifference]:
     """Return how far apart logits are: a model of theirs as ours, and one of ours as theirs."""
     torch.manual_seed(0)
     theirs = their_model(kind, VARIANTS[kind][variant])

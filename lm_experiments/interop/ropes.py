@@ -9,7 +9,7 @@ from typing import Any
 from lm_experiments.errors import InputError
 from lm_experiments.interop.options import option
 from lm_experiments.model import Choice, ModelConfig, choose
-from lm_experiments.model.positions.rope import turning_columns
+from lm_experiments.model.positions.rope import rotated_columns
 from lm_experiments.model.positions.scaling import SCALINGS
 
 # Their name of a scaling -> ours, and what each of its parameters is called here.
@@ -62,7 +62,7 @@ def write_rope(ours: ModelConfig, *, partial: bool) -> dict[str, Any]:
     NTK-aware scaling by a fixed factor is another theta, and written as that.
     """
     theta, scaling = option(ours, "position.theta"), option(ours, "position.scaling")
-    turned = turning_columns(option(ours, "position.fraction"), ours.width_of_head)
+    turned = rotated_columns(option(ours, "position.fraction"), ours.width_of_head)
     own = {"partial_rotary_factor": _fraction(turned, ours.width_of_head)} if partial else {}
     if scaling == "ntk":
         theta *= option(ours, "position.factor") ** (turned / (turned - 2))

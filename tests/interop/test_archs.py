@@ -12,7 +12,7 @@ import yaml
 
 from lm_experiments.errors import InputError
 from lm_experiments.interop import from_hf, parity
-from lm_experiments.interop.fit import choices, fitting_family
+from lm_experiments.interop.support import choices, fitting_family
 from lm_experiments.model import AXES, ModelConfig, count
 from lm_experiments.study import sweeper
 from lm_experiments.study.choices import offer_components

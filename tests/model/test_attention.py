@@ -18,7 +18,7 @@ from lm_experiments.model.attention import (
     CausalAttention,
     UnitVectors,
 )
-from lm_experiments.model.backends import Scope, scope
+from lm_experiments.model.attention_kernels import AttentionContext, attention_context
 from lm_experiments.model.documents import locate
 from lm_experiments.model.positions import NoPosition, Position, PositionSizes
 from lm_experiments.model.registry import NoOptions, component, names
@@ -48,11 +48,11 @@ def attention() -> CausalAttention:
     return CausalAttention(AttentionOptions(), ATTENTION_SIZES)
 
 
-def scope_of(position: Position, length: int = LENGTH) -> Scope:
-    return scope(position, None, locate(torch.zeros(1, length, dtype=torch.long)), HEAD)
+def scope_of(position: Position, length: int = LENGTH) -> AttentionContext:
+    return attention_context(position, None, locate(torch.zeros(1, length, dtype=torch.long)), HEAD)
 
 
-def written_out(layer: CausalAttention, x: Tensor, position: Position) -> Tensor:
+def eager_attention(layer: CausalAttention, x: Tensor, position: Position) -> Tensor:
     """Compute one head, one query at a time."""
     query, key, value = (part(x) for part in (layer.query, layer.key, layer.value))
     positions = torch.arange(LENGTH)
@@ -74,7 +74,7 @@ def written_out(layer: CausalAttention, x: Tensor, position: Position) -> Tensor
 def test_it_is_the_softmax_over_this_and_earlier_positions(kind: type[Position]) -> None:
     layer, x, position = attention(), torch.randn(LENGTH, WIDTH), kind(NoOptions(), SIZES)
     out = layer(x[None], scope_of(position))
-    torch.testing.assert_close(out[0], written_out(layer, x, position))
+    torch.testing.assert_close(out[0], eager_attention(layer, x, position))
 
 
 @torch.no_grad()
@@ -164,7 +164,7 @@ def built(options: AttentionOptions) -> CausalAttention:
 def test_each_option_is_its_formula(options: AttentionOptions) -> None:
     layer, x = built(options), torch.randn(LONG, WIDTH)
     location = locate(torch.zeros(1, LONG, dtype=torch.long))
-    seen = scope(NO_POSITION, None, location, HEAD, layer.window, layer.softcap)
+    seen = attention_context(NO_POSITION, None, location, HEAD, layer.window, layer.softcap)
     torch.testing.assert_close(layer(x[None], seen)[0], reference(layer, x, options))
     plain = built(AttentionOptions())
     plain.load_state_dict(layer.state_dict(), strict=False) if options.kv_heads is None else None
@@ -212,8 +212,8 @@ def test_how_many_heads_have_keys_of_their_own(name: str, heads: int, kv_heads: 
 
 def test_a_window_of_the_whole_context_is_no_window() -> None:
     location = locate(torch.zeros(1, LENGTH, dtype=torch.long))
-    assert scope(NO_POSITION, None, location, HEAD, window=LENGTH).causal
-    assert not scope(NO_POSITION, None, location, HEAD, window=LENGTH - 1).causal
+    assert attention_context(NO_POSITION, None, location, HEAD, window=LENGTH).causal
+    assert not attention_context(NO_POSITION, None, location, HEAD, window=LENGTH - 1).causal
 
 
 @pytest.mark.parametrize(

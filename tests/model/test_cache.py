@@ -11,7 +11,7 @@ from small_models import TINY, tiny_model
 from torch import Tensor
 
 from lm_experiments.model import Choice, ModelConfig, Transformer, build_model, choose
-from lm_experiments.model.backends import visible
+from lm_experiments.model.attention_kernels import boolean_mask
 from lm_experiments.model.cache import Cache
 from lm_experiments.model.documents import locate
 from lm_experiments.model.registry import names
@@ -72,8 +72,8 @@ def test_two_queries_over_five_keys_see_three_older_ones_and_no_later_one() -> N
     cache = Cache(TINY, 1, "cpu", torch.float32)
     locate(torch.zeros(1, 3, dtype=torch.long), cache=cache)
     location = locate(torch.zeros(1, 2, dtype=torch.long), cache=cache)
-    assert visible(location, None).int().tolist() == [[1, 1, 1, 1, 0], [1, 1, 1, 1, 1]]
-    assert visible(location, 2).int().tolist() == [[0, 0, 1, 1, 0], [0, 0, 0, 1, 1]]
+    assert boolean_mask(location, None).int().tolist() == [[1, 1, 1, 1, 0], [1, 1, 1, 1, 1]]
+    assert boolean_mask(location, 2).int().tolist() == [[0, 0, 1, 1, 0], [0, 0, 0, 1, 1]]
 
 
 @torch.no_grad()

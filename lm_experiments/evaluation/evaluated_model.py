@@ -13,7 +13,7 @@ from lm_experiments.model import ModelConfig, Transformer, sketch_model
 
 
 @dataclass(frozen=True)
-class Subject:
+class EvaluatedModel:
     """A model that can be evaluated.
 
     Attributes:

@@ -9,7 +9,7 @@ import pytest
 
 from lm_experiments.errors import InputError
 from lm_experiments.interop import to_hf
-from lm_experiments.interop.fit import COMMON, FAMILIES, FREE, choices, fitting_family
+from lm_experiments.interop.support import COMMON, FAMILIES, FREE, choices, fitting_family
 from lm_experiments.model import AXES, Choice, ModelConfig, build_model, choose, register
 from lm_experiments.model.norms import RMSNorm
 from lm_experiments.model.registry import component, names

@@ -13,9 +13,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from lm_experiments.data.config import DataConfig
+from lm_experiments.data.file_cache import Facts, remembered
 from lm_experiments.data.keys import hash_of
-from lm_experiments.data.scans import Facts, remembered
-from lm_experiments.data.store import CHUNK_TOKENS, DTYPES, Shards, Tokens, TokenStore
+from lm_experiments.data.store import CHUNK_TOKENS, DTYPES, ShardedTokens, Tokens, TokenStore
 from lm_experiments.data.tokenizer import Tokenizer
 from lm_experiments.errors import InputError
 
@@ -129,7 +129,7 @@ def _store(
     parts = [_map(path) for path in paths]
     return TokenStore(
         path=paths[0],
-        tokens=parts[0] if len(parts) == 1 else Shards(parts),
+        tokens=parts[0] if len(parts) == 1 else ShardedTokens(parts),
         documents=None,
         bytes=None if token_bytes is None else _text_bytes(parts, token_bytes),
         vocab_size=tokenizer.vocab_size,
