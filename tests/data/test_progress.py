@@ -31,4 +31,4 @@ def test_an_estimate_scales_what_was_measured() -> None:
 def test_where_the_size_is_not_known_none_is_told() -> None:
     with EncodingProgress("text", None, bytes_per_token=2) as progress:
         progress.add(documents=3, text_bytes=100_000, tokens=25_000)
-        assert "is not known" in progress.estimate(seconds=6.0)
+        assert "the total size is unknown" in progress.estimate(seconds=6.0)

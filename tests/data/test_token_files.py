@@ -124,9 +124,9 @@ def test_an_id_beyond_the_vocabulary_is_refused(folder: Path) -> None:
 @pytest.mark.parametrize(
     ("changes", "message"),
     [
-        ({"count": 999}, "holds 1000 tokens where its header promises 999"),
-        ({"count": 1001}, "holds 1000 tokens where its header promises 1001"),
-        ({"version": 7}, "version 7 of the header where 1 is read"),
+        ({"count": 999}, "holds 1000 tokens, but its header says 999"),
+        ({"count": 1001}, "holds 1000 tokens, but its header says 1001"),
+        ({"version": 7}, "header version 7, but only version 1"),
     ],
 )
 def test_a_header_that_does_not_fit_is_refused(
@@ -140,7 +140,7 @@ def test_a_header_that_does_not_fit_is_refused(
 @pytest.mark.parametrize("content", [b"", b"\0\0\0"])
 def test_a_file_that_is_no_number_of_tokens_is_refused(folder: Path, content: bytes) -> None:
     (folder / "val.bin").write_bytes(content)
-    with pytest.raises(InputError, match=r"val\.bin has \d bytes, which is no number of 2-byte"):
+    with pytest.raises(InputError, match=r"val\.bin has \d bytes, which is not a whole number of"):
         prepared(folder)
 
 

@@ -135,7 +135,7 @@ def test_documents_that_come_late_are_refused() -> None:
 @pytest.mark.parametrize("position", ["learned", "sinusoidal", "rope"])
 def test_more_tokens_than_positions_are_refused(position: str) -> None:
     model = tiny_model(position=position)
-    with pytest.raises(ValueError, match=f"position={position} reaches 16 .* sequence has 17"):
+    with pytest.raises(ValueError, match=f"position={position} has 16 .* sequence has 17"):
         model(torch.zeros(1, 17, dtype=torch.long))
 
 
