@@ -1,4 +1,4 @@
-"""Where tensors of theirs come from: a folder of safetensors, or a loaded model."""
+"""Read the weights of a Hugging Face model from a folder of safetensors or a loaded model."""
 
 from __future__ import annotations
 
@@ -19,20 +19,20 @@ from lm_experiments.errors import InputError
 Shape = tuple[int, ...]
 WEIGHTS = "model.safetensors"
 INDEX = "model.safetensors.index.json"
-# Fixed tables that older versions of transformers saved beside the parameters.
+# Buffers that older versions of transformers saved with the parameters.
 TABLES = re.compile(r"\.(attn|attention)\.(masked_)?bias$|rotary_emb\.inv_freq$")
-# The head of GPT-NeoX in files, and in models loaded from them.
+# The name of the head; the second is that of GPT-NeoX in files.
 HEADS = ("lm_head", "embed_out")
 LISTED = 10
 
 
 class Source(ABC):
-    """Tensors by the names that the model with a head has for them.
+    """The tensors of a model, by their names in the model with a head.
 
     Attributes:
-        name: what it is called in messages.
-        config: their configuration.
-        shapes: the shape of each tensor that was selected.
+        name: the name for messages.
+        config: the Hugging Face configuration.
+        shapes: the shape of each selected tensor.
     """
 
     name: str
@@ -45,40 +45,40 @@ class Source(ABC):
 
     @abstractmethod
     def read_stored(self, name: str) -> Tensor:
-        """Return a tensor by its stored name; it may be the source's own memory."""
+        """Return a tensor by its stored name, possibly without a copy."""
 
     def select(self, prefix: str, *, tied: bool) -> None:
-        """Set `shapes` to the tensors that are parameters of the model with a head.
+        """Select the parameters of the model with a head, and set `shapes`.
 
         Args:
-            prefix: of the base model; files of a base model alone lack it.
-            tied: whether the head is the embedding, of which a file may hold a second copy.
+            prefix: the name of the base model; missing in files of a base model alone.
+            tied: whether the head is tied to the embedding; a stored copy of it is skipped.
         """
         stored = self.stored()
-        based = any(name.startswith(f"{prefix}.") for name in stored)
+        prefixed = any(name.startswith(f"{prefix}.") for name in stored)
         self._stored_names = {}
         self.shapes = {}
         for stored_name, shape in stored.items():
-            name = self._full_name(stored_name, prefix, based)
+            name = self._full_name(stored_name, prefix, prefixed)
             if TABLES.search(name) or (tied and name == f"{HEADS[0]}.weight"):
                 continue
             self._stored_names[name] = stored_name
             self.shapes[name] = shape
 
     def read(self, name: str) -> Tensor:
-        """Return a selected tensor; it may be the source's own memory."""
+        """Return a selected tensor, possibly without a copy."""
         return self.read_stored(self._stored_names[name])
 
     @staticmethod
-    def _full_name(name: str, prefix: str, based: bool) -> str:
+    def _full_name(name: str, prefix: str, prefixed: bool) -> str:
         module, _, rest = name.partition(".")
         if module in HEADS:
             return f"{HEADS[0]}.{rest}"
-        return name if based else f"{prefix}.{name}"
+        return name if prefixed else f"{prefix}.{name}"
 
 
 class LoadedModel(Source):
-    """A model of theirs in memory."""
+    """A Hugging Face model in memory."""
 
     def __init__(self, model: nn.Module) -> None:
         self.name = type(model).__name__
@@ -96,22 +96,22 @@ class LoadedModel(Source):
 
 
 class Folder(Source):
-    """A folder with ``config.json`` and safetensors, in one file or in several with an index.
+    """A folder with ``config.json`` and safetensors, in one file or in shards with an index.
 
-    A file is mapped anew for each tensor, so that what has been read does not stay in memory.
+    A file is mapped anew for each tensor, so that pages already read do not stay in memory.
     """
 
     def __init__(self, path: Path) -> None:
         self.name = str(path)
         if not (path / "config.json").is_file():
             raise InputError(
-                f"{path} has no config.json; name a folder that save_pretrained wrote."
+                f"{path} has no config.json; name a folder written by save_pretrained."
             )
         self.config = AutoConfig.from_pretrained(path, local_files_only=True)
         self._files = self._find_files(path)
 
     def stored(self) -> dict[str, Shape]:
-        """Return every stored name with its shape, from the headers alone."""
+        """Return every stored name with its shape, read from the headers."""
         shapes: dict[str, Shape] = {}
         self._file_of: dict[str, Path] = {}
         for file in self._files:
@@ -122,22 +122,18 @@ class Folder(Source):
         return shapes
 
     def read_stored(self, name: str) -> Tensor:
-        """Return a tensor that is a view of the mapped file."""
+        """Return a tensor as a view of the mapped file."""
         with _opened(self._file_of[name]) as opened:
             tensor: Tensor = opened.get_tensor(name)
             return tensor
 
     def check_tied(self, embedding: str) -> None:
-        """Refuse a stored head that is not the embedding, where the configuration ties them.
-
-        Raises:
-            InputError: naming both.
-        """
+        """Raise an InputError if a stored head differs from the embedding it should be tied to."""
         stored = [name for name in self.stored() if name.partition(".")[0] in HEADS]
         for head in stored:
             if not torch.equal(self.read_stored(head), self.read(embedding)):
                 raise InputError(
-                    f"{self.name} has tie_word_embeddings=true, and {head} that differs from "
+                    f"{self.name} has tie_word_embeddings=true, but {head} differs from "
                     f"{embedding}; set tie_word_embeddings to false in its config.json."
                 )
 
@@ -165,13 +161,9 @@ def _opened(file: Path) -> Any:
 
 
 def check_tensors(where: str, expected: Mapping[str, Shape], found: Mapping[str, Shape]) -> None:
-    """Refuse tensors that are not those of a configuration.
-
-    Raises:
-        InputError: listing what is missing, what is not expected, and what has another shape.
-    """
+    """Raise an InputError that lists missing, unexpected and misshapen tensors."""
     misshapen = [
-        f"{name}, {_shape(found[name])} and not {_shape(shape)}"
+        f"{name}, {_shape(found[name])} instead of {_shape(shape)}"
         for name, shape in expected.items()
         if name in found and found[name] != shape
     ]
@@ -180,9 +172,9 @@ def check_tensors(where: str, expected: Mapping[str, Shape], found: Mapping[str,
         "not expected": [name for name in found if name not in expected],
         "of another shape": misshapen,
     }
-    told = "; ".join(f"{what}: {_listed(names)}" for what, names in problems.items() if names)
-    if told:
-        raise InputError(f"{where} does not hold the tensors of its configuration; {told}.")
+    reasons = "; ".join(f"{what}: {_listed(names)}" for what, names in problems.items() if names)
+    if reasons:
+        raise InputError(f"{where} does not hold the tensors of its configuration; {reasons}.")
 
 
 def _listed(names: list[str]) -> str:
