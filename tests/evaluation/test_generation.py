@@ -4,17 +4,22 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator
+from typing import Any
 
 import pytest
 import torch
 from torch import Tensor
 
 from lm_experiments.errors import InputError
-from lm_experiments.evaluation import Sampling, generation, next_token_probabilities, sample, stream
+from lm_experiments.evaluation import Sampling, generation, next_token_probabilities, stream
 from lm_experiments.model import Choice, ModelConfig, Transformer, build_model
 
 GREEDY = Sampling(temperature=0)
 CONFIG = ModelConfig(d_model=16, n_layers=2, n_heads=2, context_length=8, vocab_size=19, d_ff=48)
+
+
+def sample(*arguments: Any) -> list[int]:
+    return list(stream(*arguments))
 
 
 @pytest.fixture(scope="module", autouse=True)
