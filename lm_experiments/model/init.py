@@ -87,18 +87,27 @@ class Multipliers:
 
 
 class InitScheme:
-    """Base class of init schemes, built with (options, config)."""
+    """Base class of init schemes, built with (options, config): normal distributions.
+
+    A scheme defines `std`; one with another distribution overrides `fill`.
+    """
 
     def __init__(self, options: Any, config: ModelConfig) -> None:
+        self.options = options
         self.config = config
 
-    def linear(self, weight: Tensor, role: str, generator: torch.Generator) -> None:
-        """Fill the (out, in) weight of a projection of this role (`projection.ROLES`)."""
+    def std(self, role: str, weight: Tensor) -> float:
+        """Return the standard deviation of a weight.
+
+        Args:
+            role: one of `projection.ROLES`, or ``embedding``.
+            weight: (out, in), or (vocabulary, d_model) for the token embedding.
+        """
         raise NotImplementedError
 
-    def embedding(self, weight: Tensor, generator: torch.Generator) -> None:
-        """Fill the (vocabulary, width) token embedding."""
-        raise NotImplementedError
+    def fill(self, weight: Tensor, role: str, generator: torch.Generator) -> None:
+        """Initialise a weight in place; see `std` for the arguments."""
+        nn.init.normal_(weight, std=self.std(role, weight), generator=generator)
 
     def multipliers(self) -> Multipliers:
         """Return the factors on scores, logits and learning rates, 1 by default."""
@@ -109,13 +118,14 @@ class InitScheme:
 class CS336Init(InitScheme):
     """Truncated normals cut at 3 std: linear variance 2/(in + out), embedding std 1."""
 
-    def linear(self, weight: Tensor, role: str, generator: torch.Generator) -> None:
-        """Fill a linear weight with variance 2/(in + out) before the cut."""
-        _truncated_normal(weight, math.sqrt(2.0 / sum(weight.shape)), generator)
+    def std(self, role: str, weight: Tensor) -> float:
+        """Return the standard deviation before the cut."""
+        return 1.0 if role == "embedding" else math.sqrt(2.0 / sum(weight.shape))
 
-    def embedding(self, weight: Tensor, generator: torch.Generator) -> None:
-        """Fill the embedding with std 1 before the cut."""
-        _truncated_normal(weight, 1.0, generator)
+    def fill(self, weight: Tensor, role: str, generator: torch.Generator) -> None:
+        """Draw from the truncated normal distribution."""
+        std = self.std(role, weight)
+        nn.init.trunc_normal_(weight, std=std, a=-3 * std, b=3 * std, generator=generator)
 
 
 @register("init", "gpt2", InitOptions)
@@ -124,14 +134,9 @@ class GPT2Init(InitScheme):
 
     STD = 0.02
 
-    def linear(self, weight: Tensor, role: str, generator: torch.Generator) -> None:
-        """Fill a weight with std 0.02; smaller if it writes to the residual stream."""
-        shrink = math.sqrt(2 * self.config.n_layers) if role in RESIDUAL_ROLES else 1.0
-        nn.init.normal_(weight, std=self.STD / shrink, generator=generator)
-
-    def embedding(self, weight: Tensor, generator: torch.Generator) -> None:
-        """Fill the embedding with std 0.02."""
-        nn.init.normal_(weight, std=self.STD, generator=generator)
+    def std(self, role: str, weight: Tensor) -> float:
+        """Return 0.02, less for projections that write to the residual stream."""
+        return self.STD / (math.sqrt(2 * self.config.n_layers) if role in RESIDUAL_ROLES else 1.0)
 
 
 @register("init", "xavier", XavierOptions)
@@ -142,35 +147,27 @@ class XavierInit(InitScheme):
     (``model.scale_embeddings``).
     """
 
-    def __init__(self, options: XavierOptions, config: ModelConfig) -> None:
-        super().__init__(options, config)
-        self.uniform = options.distribution == "uniform"
+    def std(self, role: str, weight: Tensor) -> float:
+        """Return the standard deviation of either distribution."""
+        if role == "embedding":
+            return float(self.config.d_model**-0.5)
+        return math.sqrt(2.0 / sum(weight.shape))
 
-    def linear(self, weight: Tensor, role: str, generator: torch.Generator) -> None:
-        """Fill a linear weight with variance 2/(in + out)."""
-        fill = nn.init.xavier_uniform_ if self.uniform else nn.init.xavier_normal_
-        fill(weight, generator=generator)
-
-    def embedding(self, weight: Tensor, generator: torch.Generator) -> None:
-        """Fill the embedding with std 1/sqrt(d_model)."""
-        nn.init.normal_(weight, std=self.config.d_model**-0.5, generator=generator)
+    def fill(self, weight: Tensor, role: str, generator: torch.Generator) -> None:
+        """Draw from the distribution of the options; the embedding is always normal."""
+        if role != "embedding" and self.options.distribution == "uniform":
+            nn.init.xavier_uniform_(weight, generator=generator)
+        else:
+            super().fill(weight, role, generator)
 
 
 @register("init", "small", InitOptions)
 class SmallInit(InitScheme):
     """Normal with std sqrt(2/(5 d_model)), embeddings too (Nguyen and Salazar 2019)."""
 
-    def std(self, role: str) -> float:
-        """Return the standard deviation of a linear layer of this role."""
+    def std(self, role: str, weight: Tensor) -> float:
+        """Return a standard deviation that depends on d_model alone."""
         return math.sqrt(2 / (5 * self.config.d_model))
-
-    def linear(self, weight: Tensor, role: str, generator: torch.Generator) -> None:
-        """Fill a weight with a std that depends on d_model, not on its shape."""
-        nn.init.normal_(weight, std=self.std(role), generator=generator)
-
-    def embedding(self, weight: Tensor, generator: torch.Generator) -> None:
-        """Fill the embedding like a linear weight."""
-        nn.init.normal_(weight, std=self.std("embedding"), generator=generator)
 
 
 @register("init", "wang", InitOptions)
@@ -180,11 +177,11 @@ class WangInit(SmallInit):
     GPT-NeoX-20B uses it too (Black et al. 2022).
     """
 
-    def std(self, role: str) -> float:
-        """Return the standard deviation of a linear layer of this role."""
+    def std(self, role: str, weight: Tensor) -> float:
+        """Return the standard deviation; another for projections to the residual stream."""
         if role in RESIDUAL_ROLES:
             return 2 / (self.config.n_layers * math.sqrt(self.config.d_model))
-        return super().std(role)
+        return super().std(role, weight)
 
 
 @register("init", "scaled", InitOptions)
@@ -195,14 +192,12 @@ class ScaledInit(InitScheme):
     GPT-2 (Radford et al. 2019).
     """
 
-    def linear(self, weight: Tensor, role: str, generator: torch.Generator) -> None:
-        """Fill a linear weight with variance 1/in; residual outputs 1/(2 n_layers in)."""
+    def std(self, role: str, weight: Tensor) -> float:
+        """Return 1/sqrt(in), 1/sqrt(2 n_layers in) for residual outputs, 1 for the embedding."""
+        if role == "embedding":
+            return 1.0
         shrink = 2 * self.config.n_layers if role in RESIDUAL_ROLES else 1
-        nn.init.normal_(weight, std=(weight.shape[1] * shrink) ** -0.5, generator=generator)
-
-    def embedding(self, weight: Tensor, generator: torch.Generator) -> None:
-        """Fill the embedding with std 1."""
-        nn.init.normal_(weight, generator=generator)
+        return float((weight.shape[1] * shrink) ** -0.5)
 
 
 @register("init", "mup", MuPOptions)
@@ -216,24 +211,19 @@ class MuPInit(InitScheme):
     whose updates do not scale with the gradient.
     """
 
-    def __init__(self, options: MuPOptions, config: ModelConfig) -> None:
-        super().__init__(options, config)
-        self.base_width = options.base_width
-        self.base_head_width = options.base_width / (options.base_heads or config.n_heads)
-
-    def linear(self, weight: Tensor, role: str, generator: torch.Generator) -> None:
-        """Fill a linear weight with variance 1/in; the head with 1/base width."""
-        fan_in = self.base_width if role == "head" else weight.shape[1]
-        nn.init.normal_(weight, std=fan_in**-0.5, generator=generator)
-
-    def embedding(self, weight: Tensor, generator: torch.Generator) -> None:
-        """Fill the embedding with std 1."""
-        nn.init.normal_(weight, generator=generator)
+    def std(self, role: str, weight: Tensor) -> float:
+        """Return 1/sqrt(in), 1/sqrt(base width) for the head, 1 for the embedding."""
+        if role == "embedding":
+            return 1.0
+        fan_in = self.options.base_width if role == "head" else weight.shape[1]
+        return float(fan_in**-0.5)
 
     def multipliers(self) -> Multipliers:
-        """Return the scales of attention scores, logits and learning rates."""
-        shrink = self.base_width / self.config.d_model
-        scale = math.sqrt(self.base_head_width / self.config.width_of_head)
+        """Return the factors on attention scores, logits and learning rates."""
+        base_width = self.options.base_width
+        base_head_width = base_width / (self.options.base_heads or self.config.n_heads)
+        shrink = base_width / self.config.d_model
+        scale = math.sqrt(base_head_width / self.config.width_of_head)
         return Multipliers(attention_scale=scale, logits=shrink, hidden_rate=shrink)
 
 
@@ -287,19 +277,20 @@ class _Filler:
         """Fill the parameters of ``module`` itself, not of its children."""
         if isinstance(module, nn.Linear):
             role = module.role if isinstance(module, Projection) else "up"
-            self._linear(module.weight, role, f"{name}.weight")
+            self._fill(module.weight, role, f"{name}.weight")
             if module.bias is not None:
                 nn.init.zeros_(module.bias)
         elif isinstance(module, nn.Embedding):
-            self.scheme.embedding(module.weight, _generator(self.seed, f"{name}.weight"))
+            self._fill(module.weight, "embedding", f"{name}.weight")
         else:
             _reset(module, keyed_seed(self.seed, name))
 
-    def _linear(self, weight: Tensor, role: str, name: str) -> None:
+    def _fill(self, weight: Tensor, role: str, name: str) -> None:
         if role in self.zeros:
             weight.zero_()
             return
-        self.scheme.linear(weight, role, _generator(self.seed, name))
+        generator = torch.Generator().manual_seed(keyed_seed(self.seed, name))
+        self.scheme.fill(weight, role, generator)
         if role in self.gained:
             weight.mul_(self.gain)
 
@@ -314,11 +305,3 @@ def _reset(module: nn.Module, seed: int) -> None:
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(seed)
         reset()
-
-
-def _generator(seed: int, name: str) -> torch.Generator:
-    return torch.Generator().manual_seed(keyed_seed(seed, name))
-
-
-def _truncated_normal(weight: Tensor, std: float, generator: torch.Generator) -> None:
-    nn.init.trunc_normal_(weight, std=std, a=-3 * std, b=3 * std, generator=generator)

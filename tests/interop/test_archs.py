@@ -7,11 +7,12 @@ from pathlib import Path
 from typing import Any
 
 import hydra
+import parity
 import pytest
 import yaml
 
 from lm_experiments.errors import InputError
-from lm_experiments.interop import from_hf, parity
+from lm_experiments.interop import from_hf
 from lm_experiments.interop.support import choices, fitting_family
 from lm_experiments.model import AXES, ModelConfig, count
 from lm_experiments.study import sweeper

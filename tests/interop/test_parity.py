@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import dataclasses
 
+import parity
 import pytest
 import torch
 from torch import nn
 
-from lm_experiments.interop import FAMILIES, from_hf, load_hf, parity, to_hf
+from lm_experiments.interop import FAMILIES, from_hf, load_hf, to_hf
 from lm_experiments.interop.options import options_of
 from lm_experiments.model import Choice, ModelConfig, Transformer, build_model, choose
 

@@ -6,6 +6,7 @@ import json
 from pathlib import Path
 from typing import Any
 
+import parity
 import pytest
 import torch
 from safetensors.torch import load_file, save_file
@@ -13,7 +14,7 @@ from torch import nn
 from transformers import AutoConfig, AutoModelForCausalLM
 
 from lm_experiments.errors import InputError
-from lm_experiments.interop import FAMILIES, from_hf, load_hf, parity
+from lm_experiments.interop import FAMILIES, from_hf, load_hf
 
 
 def model_of(kind: str) -> Any:

@@ -28,10 +28,7 @@ def scheme_of(name: str, options: dict[str, Any] | None = None, **sizes: int) ->
 def drawn(scheme: InitScheme, shape: tuple[int, int], role: str) -> Tensor:
     weight = torch.empty(shape)
     generator = torch.Generator().manual_seed(1)
-    if role == "embedding":
-        scheme.embedding(weight, generator)
-    else:
-        scheme.linear(weight, role, generator)
+    scheme.fill(weight, role, generator)
     return weight
 
 

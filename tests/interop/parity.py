@@ -1,6 +1,6 @@
 """Differences of logits between our models and Hugging Face's.
 
-``python -m lm_experiments.interop.parity`` prints them as a table.
+``python tests/interop/parity.py`` prints them as a table.
 """
 
 from __future__ import annotations
