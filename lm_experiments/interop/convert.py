@@ -17,7 +17,7 @@ from lm_experiments.interop.layouts import LAYOUTS, Layout, halves_from_pairs
 from lm_experiments.interop.modules import HEAD, MODULES, Modules
 from lm_experiments.interop.options import option
 from lm_experiments.interop.support import fitting_family
-from lm_experiments.interop.weights import Folder, LoadedModel, Source, check_tensors
+from lm_experiments.interop.weights import Source, check_tensors, from_folder, from_model
 from lm_experiments.model import ModelConfig, Transformer, sketch_model
 from lm_experiments.model.positions.rope import rotated_columns
 
@@ -74,7 +74,7 @@ def from_hf(source: str | Path | nn.Module) -> tuple[ModelConfig, dict[str, Tens
         InputError: for a class or an option that is not supported, and if the tensors do not match
             the configuration.
     """
-    opened: Source = LoadedModel(source) if isinstance(source, nn.Module) else Folder(Path(source))
+    opened = from_model(source) if isinstance(source, nn.Module) else from_folder(Path(source))
     ours = config_from_hf(opened.config)
     return ours, _read(opened.config.model_type, ours, opened)
 
@@ -173,7 +173,7 @@ def _read(kind: str, config: ModelConfig, source: Source) -> dict[str, Tensor]:
     }
     source.select(FAMILIES[kind].modules.prefix, tied=config.tie_embeddings)
     check_tensors(source.name, expected, source.shapes)
-    if config.tie_embeddings and isinstance(source, Folder):
+    if config.tie_embeddings:
         source.check_tied(_embedding_of(kind))
     state: dict[str, Tensor] = {}
     # The largest first, so that its temporary second copy does not add to the memory peak.

@@ -13,7 +13,7 @@ from lm_experiments.data import Tokenizer
 from lm_experiments.errors import InputError
 from lm_experiments.interop.convert import config_from_hf, to_hf
 from lm_experiments.interop.tokenizers import from_folder, to_fast
-from lm_experiments.interop.weights import Folder
+from lm_experiments.interop.weights import read_config
 from lm_experiments.model import ModelConfig, Transformer
 
 UNFINISHED = ".unfinished"
@@ -55,7 +55,7 @@ def read_folder(folder: Path) -> tuple[ModelConfig, Tokenizer]:
     Raises:
         InputError: if one of them is not supported, or they do not fit each other.
     """
-    config = config_from_hf(Folder(folder).config)
+    config = config_from_hf(read_config(folder))
     tokenizer = from_folder(folder)
     if tokenizer.vocab_size > config.vocab_size:
         raise InputError(
