@@ -1,4 +1,4 @@
-"""Streaming datasets: every layout gives the same text, a batch at a time, hashed as it passes."""
+"""Streaming datasets: every layout gives the same text, in batches, with a hash."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Preparing a corpus once: reuse, repair, and several processes at a time."""
+"""Preparing a corpus once: reuse, repair, and concurrent processes."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What is told of an encoding in progress: amounts, and the time the rest takes."""
+"""Progress of encoding: amounts, and the remaining time."""
 
 from __future__ import annotations
 

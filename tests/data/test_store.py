@@ -1,4 +1,4 @@
-"""The token store: what is written comes back, and what is damaged is refused."""
+"""Token stores: round trips, and damaged files are refused."""
 
 from __future__ import annotations
 

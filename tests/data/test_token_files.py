@@ -1,4 +1,4 @@
-"""Ready token files of nanoGPT, llm.c and modded-nanogpt: mapped, checked, and never copied."""
+"""Token files of nanoGPT, llm.c and modded-nanogpt: mapped without a copy, and checked."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The cache changes nothing: in one pass or many, for one prompt or several, past the context."""
+"""Generation with the cache equals generation without it, in batches and beyond the context."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Generation: what is kept before drawing, and the sequences that a model continues."""
+"""Generation: sampling limits, and the sequences that a model generates."""
 
 from __future__ import annotations
 

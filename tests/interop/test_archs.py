@@ -1,4 +1,4 @@
-"""Every architecture composes, trains, is what it is called, and can be ablated."""
+"""Every architecture composes, trains, matches its name, and can be ablated."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The table of differences in CONTRIBUTING.md, and the command that prints it."""
+"""The table of logit differences in CONTRIBUTING.md, and the command that prints it."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Which architectures can be exported: the nearest class is found, and what it lacks is named."""
+"""Which models can be exported: the closest class, and the choices it does not support."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Folders of theirs: what they hold is read as it is, and what they should hold is checked."""
+"""Reading Hugging Face folders: tensors are read unchanged, and wrong ones are refused."""
 
 from __future__ import annotations
 

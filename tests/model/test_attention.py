@@ -1,4 +1,4 @@
-"""Causal attention against the softmax written out, with and without a bias on the scores."""
+"""Causal attention compared with an explicit softmax, with and without a bias on the scores."""
 
 from __future__ import annotations
 

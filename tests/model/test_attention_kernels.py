@@ -1,4 +1,4 @@
-"""The ways to compute attention agree, whatever is asked of them, in values and in gradients."""
+"""The attention kernels agree in values and gradients."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The residual algebra, and the placements that are points of it."""
+"""The block formula, and every norm placement."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""With the key-value cache, whatever the parts, the logits are those of one full pass."""
+"""With the key-value cache the logits equal those of one full pass, however tokens are split."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Feed-forward layers: each formula at points worked out by hand."""
+"""Feed-forward layers: values computed by hand."""
 
 from __future__ import annotations
 

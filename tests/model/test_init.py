@@ -1,4 +1,4 @@
-"""Initialisation: the sizes each scheme promises, and tensors that arms share bit for bit."""
+"""Initialisation: the variances of each scheme, and bit-equal tensors across arms."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Sizes that cannot be built are refused, with what to type instead."""
+"""Impossible sizes and options are refused, with a hint."""
 
 from __future__ import annotations
 

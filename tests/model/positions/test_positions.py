@@ -1,4 +1,4 @@
-"""Position encodings: exact values, what they leave alone, and float32 tables in any dtype."""
+"""Position encodings: exact values, no side effects, and float32 tables for any dtype."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Biases on the scores: ALiBi's slopes and T5's buckets, against the papers and transformers."""
+"""Biases on the scores: ALiBi's slopes and T5's buckets, compared with transformers."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""RoPE's scalings: worked values, what they leave alone, and the frequencies of transformers."""
+"""RoPE scaling: values computed by hand, and the frequencies of transformers."""
 
 from __future__ import annotations
 
