@@ -27,7 +27,7 @@ SIZES = PositionSizes(d_model=HEADS * WIDTH, n_heads=HEADS, head_width=WIDTH, co
 TOKENS = torch.zeros(BATCH, LENGTH, dtype=torch.long)
 DOCUMENTS = torch.tensor([[0] * 5 + [1] * 7, [0] * 12])
 
-Way = Callable[[Tensor, Tensor, Tensor, AttentionContext, float | None, float | None], Tensor]
+Kernel = Callable[[Tensor, Tensor, Tensor, AttentionContext, float | None, float | None], Tensor]
 
 
 def position(name: str) -> Position:
@@ -39,7 +39,7 @@ def position(name: str) -> Position:
 
 
 def dense(position: Position, location: Location, window: int | None) -> AttentionContext:
-    """Return the scope with its mask written out, also where a faster way would do."""
+    """Return the context with an explicit mask, also if a faster kernel would do."""
     mask = attention_kernels.boolean_mask(location, window)
     bias = position.bias(location.query_positions, location.key_positions)
     return AttentionContext(
@@ -60,8 +60,8 @@ def problem(kv_heads: int) -> tuple[Tensor, Tensor, Tensor]:
     return query, key, value
 
 
-def values_and_gradients(way: Way, parts: tuple[Tensor, ...], *rest: object) -> list[Tensor]:
-    out = way(*parts, *rest)  # type: ignore[arg-type]
+def values_and_gradients(kernel: Kernel, parts: tuple[Tensor, ...], *rest: object) -> list[Tensor]:
+    out = kernel(*parts, *rest)  # type: ignore[arg-type]
     weights = torch.linspace(-1, 1, out.numel()).view_as(out)
     return [out, *torch.autograd.grad((out * weights).sum(), parts)]
 
@@ -75,7 +75,7 @@ EVERY_PAIR = list(
 
 @pytest.mark.parametrize(("kv_heads", "window", "documents", "name", "softcap"), EVERY_PAIR)
 @pytest.mark.filterwarnings("ignore:flex_attention called without torch.compile")
-def test_all_ways_are_one_formula(
+def test_all_kernels_agree(
     kv_heads: int, window: int | None, documents: Tensor | None, name: str, softcap: float | None
 ) -> None:
     parts, encoding = problem(kv_heads), position(name)
