@@ -115,7 +115,7 @@ def test_draws_follow_the_probabilities(
     model: Transformer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     expected = torch.tensor([0.5, 0.3, 0.15, 0.05])
-    monkeypatch.setattr(generation._Reader, "next_logits", lambda *_: expected.log()[None])
+    monkeypatch.setattr(generation._Predictor, "next_logits", lambda *_: expected.log()[None])
     draws = torch.tensor(sample(model, [4], 4000, Sampling(), seeded()))
     assert ((draws.bincount() / 4000) - expected).abs().max() < 0.03
 
