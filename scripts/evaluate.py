@@ -14,7 +14,13 @@ from lm_experiments.cli.arguments import answered, script_parser
 from lm_experiments.cli.open_run import corpus_to_evaluate, open_run
 from lm_experiments.data import DataConfig
 from lm_experiments.errors import InputError
-from lm_experiments.evaluation import EncodedText, Score, Subject, documents_to_evaluate, encode
+from lm_experiments.evaluation import (
+    EncodedText,
+    EvaluatedModel,
+    Score,
+    documents_to_evaluate,
+    encode,
+)
 from lm_experiments.study.choices import load_installed, take_code_paths
 
 DESCRIPTION = """\
@@ -89,20 +95,22 @@ def _evaluate(options: argparse.Namespace) -> None:
             print("  ".join([f"{subject.name:{width}}", *_cells(found)]), flush=True)
 
 
-def _subject(word: str) -> Subject:
+def _subject(word: str) -> EvaluatedModel:
     if word.startswith(HUGGING_FACE):
         return _their_subject(Path(word.removeprefix(HUGGING_FACE)))
     run = open_run(Path(word))
     validation = EncodedText.of(run.data.val)
-    return Subject(run.directory.name, run.config.model, run.model, run.data.tokenizer, validation)
+    return EvaluatedModel(
+        run.directory.name, run.config.model, run.model, run.data.tokenizer, validation
+    )
 
 
-def _their_subject(folder: Path) -> Subject:
+def _their_subject(folder: Path) -> EvaluatedModel:
     # Imports transformers, which takes seconds, and may not be installed.
     from lm_experiments.interop import load_hf, read_folder
 
     config, tokenizer = read_folder(folder)
-    return Subject(folder.name, config, lambda on: load_hf(folder).float().to(on), tokenizer)
+    return EvaluatedModel(folder.name, config, lambda on: load_hf(folder).float().to(on), tokenizer)
 
 
 def _contexts(text: str | None) -> list[int]:
@@ -143,7 +151,7 @@ def _described(data: DataConfig | None) -> str:
     return f"all of {data.path}" if data.name == "text" else f"validation text of {data.name}"
 
 
-def _texts(subjects: Sequence[Subject], data: DataConfig | None) -> list[EncodedText]:
+def _texts(subjects: Sequence[EvaluatedModel], data: DataConfig | None) -> list[EncodedText]:
     """Return the text that each is evaluated on; those of one tokenizer share it."""
     if data is None:
         for subject in subjects:
@@ -159,7 +167,7 @@ def _texts(subjects: Sequence[Subject], data: DataConfig | None) -> list[Encoded
     return [encoded[subject.tokenizer.fingerprint] for subject in subjects]
 
 
-def _warn_of_unknown(subject: Subject, text: EncodedText) -> None:
+def _warn_of_unknown(subject: EvaluatedModel, text: EncodedText) -> None:
     if text.unknown:
         print(
             f"warning: {text.unknown} of {len(text.tokens)} tokens are characters that the "

@@ -1,4 +1,4 @@
-"""What safety costs: checkpoints, and looking at the loss, beside the step they protect."""
+"""The cost of safety: checkpoints and finiteness checks of the loss, relative to a step."""
 
 from __future__ import annotations
 
@@ -9,23 +9,23 @@ from pathlib import Path
 
 import torch
 
-from lm_experiments.benchmark.rounds import Report, check_rounds, summarise
+from lm_experiments.benchmark.rounds import Measurement, check_rounds, summarise
 from lm_experiments.benchmark.step import PlainStep
 from lm_experiments.model import ModelConfig, build_model
 from lm_experiments.training.checkpoints import write_whole
 from lm_experiments.training.config import TrainerConfig
 
-# The dimensions of size=small, and the batch of data=kjv.
+# The dimensions of size=small and the batch size of data=kjv.
 SMALL = ModelConfig(d_model=320, n_layers=6, n_heads=5, context_length=256, d_ff=1280)
 SEQUENCES = 8
 STEP, GUARDED = "a step", "a step with its share of guards"
 
 
-def guards(rounds: int) -> Report:
-    """Time a step, and beside it a checkpoint and a look at its loss.
+def guards(rounds: int) -> Measurement:
+    """Time a step, a check of its loss, and a checkpoint.
 
-    A step's share is one checkpoint in ``trainer.checkpoint_every``, and one look in
-    ``trainer.log_every``, at their defaults.
+    A step bears one checkpoint per ``trainer.checkpoint_every`` steps and one check per
+    ``trainer.log_every`` steps, at their defaults.
     """
     check_rounds(rounds)
     seconds: dict[str, list[float]] = {STEP: [], GUARDED: []}
@@ -35,14 +35,14 @@ def guards(rounds: int) -> Report:
     tokens = torch.randint(SMALL.vocab_size, (2, SEQUENCES, SMALL.context_length))
     with tempfile.TemporaryDirectory() as folder:
         for _ in range(rounds + 1):
-            alone, look, save = _times(step, tokens, Path(folder) / "step-00000001.ckpt")
-            share = save / TrainerConfig.checkpoint_every + look / TrainerConfig.log_every
-            seconds[STEP].append(alone)
-            seconds[GUARDED].append(alone + share)
+            plain, check, save = _times(step, tokens, Path(folder) / "step-00000001.ckpt")
+            share = save / TrainerConfig.checkpoint_every + check / TrainerConfig.log_every
+            seconds[STEP].append(plain)
+            seconds[GUARDED].append(plain + share)
             saves.append(save)
     kept = {name: values[1:] for name, values in seconds.items()}
     size = sum(p.numel() for p in model.parameters())
-    return Report(
+    return Measurement(
         f"One step of {tokens[0].numel():,} tokens, {size:,} parameters, float32.",
         summarise(kept),
         rounds,
@@ -52,12 +52,12 @@ def guards(rounds: int) -> Report:
 
 
 def _times(step: PlainStep, tokens: torch.Tensor, path: Path) -> tuple[float, float, float]:
-    """Return the seconds of a step, of a look at its numbers, and of a checkpoint."""
+    """Return the seconds of a step, of the check of its loss, and of a checkpoint."""
     start = time.perf_counter()
     loss = step(tokens[0], tokens[1])
     stepped = time.perf_counter()
     finite = math.isfinite(loss.item())
-    looked = time.perf_counter()
+    checked = time.perf_counter()
     state = {"state_dict": step.model.state_dict(), "optimizer_states": [step.state()]}
     write_whole(state if finite else {}, path)
-    return stepped - start, looked - stepped, time.perf_counter() - looked
+    return stepped - start, checked - stepped, time.perf_counter() - checked

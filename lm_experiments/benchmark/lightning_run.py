@@ -1,4 +1,4 @@
-"""A whole Lightning run against the bare step: what Lightning, logging and callbacks cost."""
+"""A Lightning run compared with a plain loop: the overhead of Lightning, logging and callbacks."""
 
 from __future__ import annotations
 
@@ -10,28 +10,25 @@ from typing import Any
 
 from lightning.pytorch import Callback, Trainer
 
-from lm_experiments.benchmark.rounds import Report, check_rounds, summarise
+from lm_experiments.benchmark.default_run import run_config
+from lm_experiments.benchmark.rounds import Measurement, check_rounds, summarise
 from lm_experiments.benchmark.step import PlainStep
-from lm_experiments.data import PreparedData, TokenizerConfig, TrainingBatches, prepare
-from lm_experiments.model import ModelConfig, build_model
+from lm_experiments.data import PreparedData, TrainingBatches, prepare
+from lm_experiments.model import build_model
 from lm_experiments.rundir.identity import Identity
-from lm_experiments.training.config import BatchConfig, RunConfig, TrainerConfig
+from lm_experiments.training.config import RunConfig, TrainerConfig
 from lm_experiments.training.devices import find_device
 from lm_experiments.training.fit import Run
-from lm_experiments.training.logger_config import LoggerConfig
-from lm_experiments.training.optimizers import AdamW
-from lm_experiments.training.schedules import Constant
 
 BARE, LIGHTNING = "bare loop", "Lightning run"
-# Steps in a round: one interval of the log, so that each round writes one row.
+# Steps per round: one log interval, so that each round writes one row of metrics.
 BLOCK = 10
-VOCABULARY = 2048
 
 
-def lightning(rounds: int) -> Report:
-    """Time the default run on the CPU against the same model and batches in a bare loop.
+def lightning(rounds: int) -> Measurement:
+    """Time the default run on the CPU against a plain loop over the same model and batches.
 
-    Validation and checkpoints are not timed: they are work that either loop would have to do.
+    Validation and checkpoints are not timed, since both loops would need them.
     """
     with tempfile.TemporaryDirectory() as folder:
         config = default_run(rounds, Path(folder) / "cache")
@@ -39,42 +36,34 @@ def lightning(rounds: int) -> Report:
 
 
 def default_run(rounds: int, cache_dir: Path) -> RunConfig:
-    """Return the default run without W&B, long enough for so many rounds and one to warm up."""
+    """Return the default run with the steps of ``rounds`` rounds and one warm-up round."""
     check_rounds(rounds)
     steps = (rounds + 1) * BLOCK
-    return RunConfig(
-        model=ModelConfig(vocab_size=VOCABULARY),
-        data=BatchConfig(val_fraction=0.01),
-        tokenizer=TokenizerConfig(vocab_size=VOCABULARY),
-        optimizer=AdamW(),
-        schedule=Constant(),
-        trainer=TrainerConfig(
-            max_steps=steps,
-            accelerator="cpu",
-            val_every=steps,
-            log_every=BLOCK,
-            checkpoint_every=steps,
-        ),
-        logger=LoggerConfig(name="none"),
-        cache_dir=str(cache_dir),
+    trainer = TrainerConfig(
+        max_steps=steps,
+        accelerator="cpu",
+        val_every=steps,
+        log_every=BLOCK,
+        checkpoint_every=steps,
     )
+    return run_config(trainer, cache_dir)
 
 
-def compare(config: RunConfig, run_dir: Path) -> Report:
-    """Train ``config`` in ``run_dir``, each step followed by the same one bare."""
+def compare(config: RunConfig, run_dir: Path) -> Measurement:
+    """Train ``config`` in ``run_dir``, with the plain step after each training step."""
     data = prepare(config.data, config.tokenizer, Path(config.cache_dir))
     rounds = _Rounds(_bare_steps(config, data))
     _TimedRun(run_dir, config, rounds).train()
     seconds = {BARE: rounds.bare[1:], LIGHTNING: rounds.lightning[1:]}
     batch = config.data.batch_size * config.model.context_length
     title = f"{BLOCK} training steps of {batch:,} tokens, model size {config.model.d_model}."
-    return Report(title, summarise(seconds), len(rounds.bare) - 1, BLOCK * batch)
+    return Measurement(title, summarise(seconds), len(rounds.bare) - 1, BLOCK * batch)
 
 
 class _Rounds(Callback):
-    """Stops the clock after each step, and times the same step bare before the next begins.
+    """Times each training step, and after it the same step in plain PyTorch.
 
-    What slows the machine comes and goes within seconds, so turns are as short as they can be.
+    Alternating step by step makes short slowdowns of the machine affect both alike.
     """
 
     def __init__(self, bare_step: Callable[[int], object]) -> None:
@@ -88,7 +77,7 @@ class _Rounds(Callback):
         self._since = time.perf_counter()
 
     def on_train_batch_end(self, trainer: Trainer, pl_module: Any, *args: Any) -> None:
-        """Add this step to the round, and the bare one."""
+        """Add the times of this step and of the plain one to the round."""
         start = time.perf_counter()
         self.bare_step(trainer.global_step - 1)
         end = time.perf_counter()
@@ -101,7 +90,7 @@ class _Rounds(Callback):
 
 
 class _TimedRun(Run):
-    """A run, exactly as it is trained otherwise, with one more callback behind the others."""
+    """A normal run with one more callback after the others."""
 
     def __init__(self, run_dir: Path, config: RunConfig, rounds: _Rounds) -> None:
         super().__init__(run_dir, config, identity=Identity("", ""))
@@ -114,7 +103,7 @@ class _TimedRun(Run):
 
 
 def _bare_steps(config: RunConfig, data: PreparedData) -> Callable[[int], object]:
-    """Return what makes the bare step number n: its batch, then the step."""
+    """Return a function that does the plain step of a step number, including its batch."""
     model = build_model(config.model, config.seed)
     step = PlainStep(model, model.loss, find_device(config).micro_batch_size, config.optimizer)
     batches = TrainingBatches(

@@ -1,4 +1,4 @@
-"""One training step of our Transformer beside those of public Llamas of the same shape."""
+"""One training step of our Transformer, compared with public Llamas of the same shape."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from lm_experiments.benchmark.rounds import Contestant, Report, measure, timed
+from lm_experiments.benchmark.rounds import Contestant, Measurement, measure, timed
 from lm_experiments.benchmark.step import PlainStep, SummedLoss
 from lm_experiments.errors import InputError
 from lm_experiments.model import ModelConfig, build_model
@@ -26,35 +26,37 @@ SHAPE = ModelConfig(
 )
 BATCH_SIZE = 16
 NORM_EPS = 1e-5
-# How far a fresh model's loss may be from ln V: its logits are small, not 0.
+# The accepted distance of the initial loss from ln V.
 LOSS_TOLERANCE = 0.5
 
 
 @dataclass(frozen=True)
 class Peer:
-    """A public implementation: the package it comes from, and how its Llama is built.
+    """A public implementation of Llama.
 
-    ``build`` gets the package and our `ModelConfig`, and returns the model, freshly initialised,
-    and a function from tokens (batch, length) to logits (batch, length, vocabulary).
+    Attributes:
+        package: the package it comes from.
+        build: gets the package and our `ModelConfig`; returns the initialised model, and a
+            function from tokens (batch, length) to logits (batch, length, vocabulary).
     """
 
     package: str
     build: Callable[[Any, ModelConfig], tuple[nn.Module, Callable[[Tensor], Tensor]]]
 
 
-def peers(rounds: int) -> Report:
+def peers(rounds: int) -> Measurement:
     """Time one step on the CPU in float32: forward, backward, clipping, fused AdamW.
 
-    Ours works in micro-batches and chunks of the loss, as in every run. The others take the batch
-    whole, as their users do, and once more in our micro-batches.
+    Ours uses micro-batches and a chunked loss, as in every run. The others are timed with the
+    whole batch, as their users do, and with our micro-batches.
 
     Raises:
-        InputError: where a model has another number of parameters than ours, or no sound loss.
+        InputError: if a model has another number of parameters than ours, or a wrong initial loss.
     """
     return compare(SHAPE, BATCH_SIZE, rounds, _installed())
 
 
-def compare(shape: ModelConfig, batch_size: int, rounds: int, names: list[str]) -> Report:
+def compare(shape: ModelConfig, batch_size: int, rounds: int, names: list[str]) -> Measurement:
     """Time our step beside those of the peers ``names``, at any shape; see `peers`."""
     micro = max(1, min(batch_size, MICRO_BATCH_TOKENS["cpu"] // shape.context_length))
     batch = _random_batch(shape, batch_size)
@@ -69,7 +71,7 @@ def compare(shape: ModelConfig, batch_size: int, rounds: int, names: list[str]) 
     notes = [f"parameters: {parameters:,} in each model; first losses: {losses}", *_missing(names)]
     title = f"One training step of {batch_size} x {shape.context_length} tokens, float32, eager."
     timings = measure(_contestants(steps, batch), rounds)
-    return Report(title, timings, rounds, batch_size * shape.context_length, notes)
+    return Measurement(title, timings, rounds, batch_size * shape.context_length, notes)
 
 
 def _contestants(
@@ -163,13 +165,13 @@ def _check_sizes(steps: dict[str, PlainStep]) -> int:
 def _check_losses(
     steps: dict[str, PlainStep], batch: tuple[Tensor, Tensor], vocab_size: int
 ) -> str:
-    """Make the first step of each model; return their losses as text."""
+    """Do the first step of each model; return the losses as text."""
     losses = {name: float(step(*batch)) for name, step in steps.items()}
     uniform = math.log(vocab_size)
     for name, loss in losses.items():
         if not abs(loss - uniform) < LOSS_TOLERANCE:
             raise InputError(
                 f"{name} starts at a loss of {loss:.3f}, not near ln V = {uniform:.3f}: "
-                "it is not the model that was meant."
+                "it is not the intended model."
             )
     return ", ".join(f"{loss:.3f}" for loss in losses.values()) + f" (ln V = {uniform:.3f})"

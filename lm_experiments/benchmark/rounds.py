@@ -1,4 +1,4 @@
-"""Timing in interleaved rounds: what slows the machine for a while slows all contestants alike."""
+"""Timing in interleaved rounds, so that slowdowns of the machine affect all contestants alike."""
 
 from __future__ import annotations
 
@@ -14,18 +14,19 @@ import torch
 from lm_experiments.errors import InputError
 
 Contestant = Callable[[], float]
-"""Does its work once and returns the seconds it took."""
+"""A function that does some work once and returns the seconds it took."""
 
 SPREAD = (10, 50, 90)
 
 
 @dataclass(frozen=True)
 class Timing:
-    """What one contestant took.
+    """The times of one contestant.
 
     Attributes:
+        name: the name of the contestant.
         seconds: the median over rounds.
-        ratio: the median over rounds of its time by the reference's time in the same round.
+        ratio: the median over rounds of its time divided by the reference's in the same round.
         low: the 10th percentile of those ratios.
         high: the 90th percentile of those ratios.
     """
@@ -38,14 +39,14 @@ class Timing:
 
 
 @dataclass(frozen=True)
-class Report:
-    """One subject, measured.
+class Measurement:
+    """The result of a benchmark.
 
     Attributes:
-        title: what was timed, in a line.
-        timings: the reference first.
-        rounds: how many rounds the medians are over.
-        tokens: tokens in what was timed once, for tokens per second; None where there are none.
+        title: one line that says what was timed.
+        timings: one for each contestant, the reference first.
+        rounds: the number of rounds.
+        tokens: tokens processed in one timing, for tokens per second; None if not applicable.
         notes: lines to print below the table.
     """
 
@@ -56,12 +57,12 @@ class Report:
     notes: list[str] = field(default_factory=list)
 
     def plain(self) -> dict[str, Any]:
-        """Return the report and the machine it is of, as plain values."""
+        """Return the result and a description of the machine, as plain values."""
         return {**asdict(self), "machine": machine()}
 
 
 def machine() -> dict[str, Any]:
-    """Return what the seconds, unlike the ratios, depend on."""
+    """Return a description of the machine, which the seconds depend on."""
     return {
         "torch": torch.__version__,
         "threads": torch.get_num_threads(),
@@ -71,7 +72,7 @@ def machine() -> dict[str, Any]:
 
 
 def timed(work: Callable[[], object]) -> Contestant:
-    """Return the contestant that does ``work`` and looks at the clock before and after."""
+    """Return a contestant that times ``work``."""
 
     def run() -> float:
         start = time.perf_counter()
@@ -82,12 +83,12 @@ def timed(work: Callable[[], object]) -> Contestant:
 
 
 def measure(contestants: Mapping[str, Contestant], rounds: int) -> list[Timing]:
-    """Time every contestant once per round, in an order that turns; the first is the reference.
+    """Time every contestant once per round, in rotating order; the first is the reference.
 
-    A round before the first warms all of them up and does not count.
+    A warm-up round before the first does not count.
 
     Raises:
-        InputError: where ``rounds`` is below 1.
+        InputError: if ``rounds`` is below 1.
     """
     check_rounds(rounds)
     names = list(contestants)
@@ -100,27 +101,27 @@ def measure(contestants: Mapping[str, Contestant], rounds: int) -> list[Timing]:
 
 
 def check_rounds(rounds: int) -> None:
-    """Raise InputError where ``rounds`` is below 1."""
+    """Raise an InputError if ``rounds`` is below 1."""
     if rounds < 1:
         raise InputError(f"--rounds {rounds} measures nothing; type --rounds 1 or more.")
 
 
 def summarise(seconds: Mapping[str, list[float]]) -> list[Timing]:
-    """Return medians and ratios of seconds by contestant and round; the first is the reference."""
+    """Return medians and ratios of the seconds of each contestant; the first is the reference."""
     reference = np.asarray(next(iter(seconds.values())))
     return [_timing(name, np.asarray(values), reference) for name, values in seconds.items()]
 
 
-def table(report: Report) -> str:
-    """Return the report as text, one line a contestant."""
-    reference = report.timings[0].name
-    width = max(len(timing.name) for timing in report.timings)
+def table(measurement: Measurement) -> str:
+    """Return the result as a text table, one line per contestant."""
+    reference = measurement.timings[0].name
+    width = max(len(timing.name) for timing in measurement.timings)
     head = f"{'':{width}}  {'seconds':>8}  {'tokens/s':>9}  {'time':>6}  10th to 90th percentile"
-    lines = [report.title, "", head]
-    lines += [_line(timing, width, report.tokens) for timing in report.timings]
-    rounds = f"{report.rounds} round" + ("s" if report.rounds > 1 else "")
+    lines = [measurement.title, "", head]
+    lines += [_line(timing, width, measurement.tokens) for timing in measurement.timings]
+    rounds = f"{measurement.rounds} round" + ("s" if measurement.rounds > 1 else "")
     lines += ["", f"time: relative to {reference}, the median of {rounds}; above 1 is slower."]
-    return "\n".join([*lines, *report.notes])
+    return "\n".join([*lines, *measurement.notes])
 
 
 def _timing(name: str, seconds: np.ndarray[Any, Any], reference: np.ndarray[Any, Any]) -> Timing:

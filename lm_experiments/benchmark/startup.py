@@ -1,4 +1,4 @@
-"""How long one waits: for the help, and for one more run of a sweep to make its first step."""
+"""Start-up times: of the help, and of one more run of a sweep up to its first step."""
 
 from __future__ import annotations
 
@@ -13,62 +13,45 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 
-from lm_experiments.benchmark.rounds import Contestant, Report, measure, timed
-from lm_experiments.data import TokenizerConfig, prepare
+from lm_experiments.benchmark.default_run import run_config
+from lm_experiments.benchmark.rounds import Contestant, Measurement, measure, timed
+from lm_experiments.data import prepare
 from lm_experiments.launch.fork import train_isolated
-from lm_experiments.model import ModelConfig
 from lm_experiments.rundir.identity import Identity
-from lm_experiments.training.config import BatchConfig, RunConfig, TrainerConfig, save_config
+from lm_experiments.training.config import RunConfig, TrainerConfig, save_config
 from lm_experiments.training.logger_config import LoggerConfig
-from lm_experiments.training.optimizers import AdamW
-from lm_experiments.training.schedules import Constant
 
 TRAIN = Path(__file__).parents[2] / "scripts" / "train.py"
-TITLE = "Waiting, in processes of their own; runs up to the first logged step, the step included."
-VOCABULARY = 2048
-LOOK_EVERY = 0.002
+TITLE = "Start-up times in separate processes; of runs up to and including the first logged step."
+POLL_SECONDS = 0.002
 LOGGERS = {
     "one more run of a sweep": LoggerConfig(name="none"),
     "the same, with W&B offline": LoggerConfig(mode="offline"),
 }
 
 
-def startup(rounds: int) -> Report:
+def startup(rounds: int) -> Measurement:
     """Time ``import torch``, the help, and one more run of the default size in a sweep."""
     with tempfile.TemporaryDirectory() as folder:
         contestants = {
             "python -c 'import torch'": _process("-c", "import torch"),
             "train.py --help": _process(str(TRAIN), "--help"),
         }
-        config = one_step(Path(folder) / "cache")
+        config = run_config(TrainerConfig(max_steps=1, accelerator="cpu"), Path(folder) / "cache")
         prepare(config.data, config.tokenizer, Path(config.cache_dir))
         for name, logger in LOGGERS.items():
             logged = dataclasses.replace(config, logger=logger)
             contestants[name] = one_more_run(logged, Path(folder) / logger.name)
-        return Report(TITLE, measure(contestants, rounds), rounds)
-
-
-def one_step(cache_dir: Path) -> RunConfig:
-    """Return a run of the default size that ends after its first step."""
-    return RunConfig(
-        model=ModelConfig(vocab_size=VOCABULARY),
-        data=BatchConfig(val_fraction=0.01),
-        tokenizer=TokenizerConfig(vocab_size=VOCABULARY),
-        optimizer=AdamW(),
-        schedule=Constant(),
-        trainer=TrainerConfig(max_steps=1, accelerator="cpu"),
-        logger=LoggerConfig(name="none"),
-        cache_dir=str(cache_dir),
-    )
+        return Measurement(TITLE, measure(contestants, rounds), rounds)
 
 
 def one_more_run(config: RunConfig, folder: Path) -> Contestant:
-    """Return the contestant that starts ``config`` as sweeps do, in a new directory each time.
+    """Return a contestant that starts ``config`` as sweeps do, in a new directory each time.
 
-    Its time ends where the run's first row of metrics is on disk.
+    The time ends when the first row of metrics is on disk.
 
     Raises:
-        RuntimeError: where the run failed.
+        RuntimeError: if the run fails.
     """
     numbers = itertools.count()
 
@@ -77,7 +60,7 @@ def one_more_run(config: RunConfig, folder: Path) -> Contestant:
         run_dir.mkdir(parents=True)
         save_config(config, run_dir)
         start = time.perf_counter()
-        with _watching(run_dir / "metrics.jsonl") as seen:
+        with _first_content(run_dir / "metrics.jsonl") as seen:
             code = train_isolated(run_dir, Identity("", ""), [], config.trainer.devices)
         if code or not seen:
             log = (run_dir / "train.log").read_text(encoding="utf-8")
@@ -88,26 +71,26 @@ def one_more_run(config: RunConfig, folder: Path) -> Contestant:
 
 
 @contextmanager
-def _watching(path: Path) -> Iterator[list[float]]:
-    """Yield a list that gets the time at which ``path`` was first seen not empty."""
+def _first_content(path: Path) -> Iterator[list[float]]:
+    """Yield a list to which the time is added when ``path`` first has content."""
     seen: list[float] = []
-    over = threading.Event()
+    stop = threading.Event()
 
-    def look() -> None:
-        while not seen and not over.wait(LOOK_EVERY):
+    def poll() -> None:
+        while not seen and not stop.wait(POLL_SECONDS):
             if path.exists() and path.stat().st_size:
                 seen.append(time.perf_counter())
 
-    watcher = threading.Thread(target=look)
+    watcher = threading.Thread(target=poll)
     watcher.start()
     try:
         yield seen
     finally:
-        over.set()
+        stop.set()
         watcher.join()
 
 
 def _process(*arguments: str) -> Contestant:
-    """Return the contestant that runs Python with ``arguments``, its output dropped."""
+    """Return a contestant that runs Python with ``arguments`` and discards the output."""
     command: Sequence[str] = (sys.executable, *arguments)
     return timed(lambda: subprocess.run(command, check=True, stdout=subprocess.DEVNULL))

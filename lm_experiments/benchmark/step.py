@@ -1,4 +1,4 @@
-"""One optimizer step in plain PyTorch: what a training run does, and nothing else."""
+"""One optimizer step in plain PyTorch, without Lightning."""
 
 from __future__ import annotations
 
@@ -12,12 +12,12 @@ from torch import Tensor, nn
 from lm_experiments.training.optimizers import AdamW, Optimizer, clip_gradients
 
 SummedLoss = Callable[[Tensor, Tensor], Tensor]
-"""From inputs and targets (batch, length) to the sum of the losses of all targets, in nats."""
+"""Maps inputs and targets (batch, length) to the sum of the losses of all targets, in nats."""
 
 
 @dataclass
 class PlainStep:
-    """Forward, backward, clipping and update of any model, with the optimizer a run would use.
+    """Forward, backward, gradient clipping and update of any model, with the optimizer of a run.
 
     Attributes:
         loss: the model's summed loss.
@@ -33,11 +33,11 @@ class PlainStep:
         self._optimizer = self.optimizer.build(self.model)
 
     def state(self) -> dict[str, Any]:
-        """Return the optimizer's state, as a checkpoint holds it."""
+        """Return the optimizer state as in a checkpoint."""
         return self._optimizer.state_dict()
 
     def __call__(self, inputs: Tensor, targets: Tensor) -> Tensor:
-        """Make one step; return the mean loss per token before it, a scalar."""
+        """Do one step; return the mean loss per token before it, a scalar."""
         total = torch.zeros(())
         for start in range(0, len(inputs), self.micro_batch_size):
             part = slice(start, start + self.micro_batch_size)

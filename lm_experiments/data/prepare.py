@@ -1,4 +1,4 @@
-"""Prepares a corpus once: text, split, tokenizer and token stores in one cached folder."""
+"""Prepare a corpus once: split, tokenizer and token stores in one cached folder."""
 
 from __future__ import annotations
 
@@ -12,21 +12,21 @@ from filelock import FileLock, Timeout
 
 from lm_experiments.data.config import STREAMED, DataConfig, TokenizerConfig, check_pair
 from lm_experiments.data.corpora import content_hash
-from lm_experiments.data.filling import (
+from lm_experiments.data.encode_corpus import (
     SPLIT_NAMES,
-    fill_from_memory,
-    fill_from_stream,
+    encode_in_memory,
+    encode_stream,
     recorded_hash,
 )
 from lm_experiments.data.hub import source_key
 from lm_experiments.data.keys import hash_of
 from lm_experiments.data.pretrained import files_hash
-from lm_experiments.data.ready import open_ready
 from lm_experiments.data.store import VERSION, TokenStore
+from lm_experiments.data.token_files import open_token_files
 from lm_experiments.data.tokenizers import Tokenizer, load_tokenizer, train_tokenizer
 from lm_experiments.errors import InputError
 
-# What a tokenizer's folder has been named by since before it could be read from files.
+# The options of a tokenizer that name the folder; its files enter by their content.
 NAMED_BY = ("name", "vocab_size", "sample_bytes", "sample_seed")
 
 logger = logging.getLogger(__name__)
@@ -36,8 +36,8 @@ logger = logging.getLogger(__name__)
 class PreparedData:
     """Both token stores with the tokenizer that encoded them.
 
-    `data_hash` is the corpus's content hash, and `directory` the cached folder; of ready tokens it
-    is the folder they lie in.
+    `data_hash` is the content hash of the corpus. `directory` is the cached folder, or for
+    `data=tokens` the folder of the token files.
     """
 
     train: TokenStore
@@ -48,17 +48,17 @@ class PreparedData:
 
 
 def prepare(data: DataConfig, tokenizer: TokenizerConfig, cache_dir: Path) -> PreparedData:
-    """Return the prepared corpus, building its folder below `cache_dir` where there is none.
+    """Return the prepared corpus; its folder below `cache_dir` is built if it does not exist.
 
-    Processes that ask at once build it once. A damaged folder is built again, with a warning.
-    Raises `InputError` where text, split or vocabulary cannot be had.
+    Concurrent processes build it once. A damaged folder is built again, with a warning. Raises
+    `InputError` if the text cannot be read, split or encoded.
     """
     check_pair(data, tokenizer)
     if data.name == "tokens":
-        return _ready(data, tokenizer, cache_dir)
+        return _open_tokens(data, train_tokenizer((), tokenizer), cache_dir)
     key = source_key(data, cache_dir) if data.name in STREAMED else content_hash(data)
     directory = cache_dir / _folder_name(data, tokenizer, key)
-    # What is streamed is hashed while it passes; the hash of other text is its key.
+    # Streamed text is hashed while it is read; the hash of other text is its key.
     data_hash = None if data.name in STREAMED else key
     prepared = _reuse(directory, data_hash)
     if prepared is None:
@@ -72,23 +72,22 @@ def prepare(data: DataConfig, tokenizer: TokenizerConfig, cache_dir: Path) -> Pr
     return prepared
 
 
-def _ready(data: DataConfig, config: TokenizerConfig, cache_dir: Path) -> PreparedData:
-    tokenizer = train_tokenizer((), config)
-    ready = open_ready(data, tokenizer, cache_dir)
-    return PreparedData(ready.train, ready.val, tokenizer, ready.data_hash, ready.train.path.parent)
+def _open_tokens(data: DataConfig, tokenizer: Tokenizer, cache_dir: Path) -> PreparedData:
+    train, val, data_hash = open_token_files(data, tokenizer, cache_dir)
+    return PreparedData(train, val, tokenizer, data_hash, train.path.parent)
 
 
 def _folder_name(data: DataConfig, tokenizer: TokenizerConfig, key: str) -> str:
     options = {key: value for key, value in asdict(tokenizer).items() if key in NAMED_BY}
-    of_files = files_hash(tokenizer)
-    if of_files is not None:
-        options["files"] = of_files
+    file_hash = files_hash(tokenizer)
+    if file_hash is not None:
+        options["files"] = file_hash
     key = hash_of({"data": key, "tokenizer": options, "store": VERSION})
     return f"{data.name}-{tokenizer.name}-{key[:12]}"
 
 
 def _held(lock: FileLock) -> FileLock:
-    """Acquire a lock, telling of a wait; leaving its `with` block releases it."""
+    """Acquire a lock, with a log line if it must wait; its `with` block releases it."""
     try:
         lock.acquire(timeout=0)
     except Timeout:
@@ -117,28 +116,24 @@ def _open(directory: Path, data_hash: str | None) -> PreparedData:
 
 
 def _build(data: DataConfig, config: TokenizerConfig, directory: Path, key: str) -> None:
-    """Build beside `directory`, then rename, so that a kill leaves no half of it."""
+    """Build in a temporary folder, then rename, so that a killed process leaves no partial one."""
     logger.info("preparing %s", directory)
-    # The lock is held, so another process's temporary folder is one that a kill left behind.
+    # The lock is held, so other temporary folders are left over from killed processes.
     prefix = f".{directory.name}.partial-"
     for leftover in directory.parent.glob(f"{prefix}*"):
         shutil.rmtree(leftover)
     partial = directory.with_name(f"{prefix}{os.getpid()}")
     partial.mkdir()
     try:
-        _fill(partial, data, config, key)
+        if data.name in STREAMED:
+            encode_stream(partial, data, config, key, cache_dir=directory.parent)
+        else:
+            encode_in_memory(partial, data, config, key)
         if directory.exists():
             shutil.rmtree(directory)
         partial.rename(directory)
     finally:
         shutil.rmtree(partial, ignore_errors=True)
-
-
-def _fill(folder: Path, data: DataConfig, config: TokenizerConfig, key: str) -> None:
-    if data.name in STREAMED:
-        fill_from_stream(folder, data, config, key, cache_dir=folder.parent)
-    else:
-        fill_from_memory(folder, data, config, key)
 
 
 def _warn_of_unknown(prepared: PreparedData) -> None:

@@ -1,4 +1,4 @@
-"""Tells how far the encoding of a text is, and from its first part how long the rest will take."""
+"""Progress of encoding a corpus, with an estimate of the remaining time."""
 
 from __future__ import annotations
 
@@ -18,10 +18,10 @@ logger = logging.getLogger(__name__)
 
 
 class EncodingProgress:
-    """A bar on a terminal, and lines in the log: an estimate early on, then one now and then."""
+    """A progress bar on a terminal, and log lines: an early estimate, then regular updates."""
 
     def __init__(self, label: str, expected_bytes: int | None, bytes_per_token: int) -> None:
-        """Take what is expected, None where that is not known."""
+        """Start with the expected size of the text, None if unknown."""
         self.label = label
         self.expected = expected_bytes
         self.bytes_per_token = bytes_per_token
@@ -48,13 +48,13 @@ class EncodingProgress:
     def __exit__(
         self, kind: type[BaseException] | None, value: BaseException | None, _: TracebackType | None
     ) -> None:
-        """Take the bar away, and say what there was."""
+        """Remove the bar and log the total."""
         self._bar.stop()
         if kind is None:
             logger.info("%s: encoded %s", self.label, self._amount())
 
     def add(self, documents: int, text_bytes: int, tokens: int) -> None:
-        """Count documents that have been encoded."""
+        """Count encoded documents."""
         self.documents += documents
         self.bytes += text_bytes
         self.tokens += tokens
@@ -69,9 +69,9 @@ class EncodingProgress:
             logger.info("%s: %s so far; %s", self.label, self._amount(), self._left(now))
 
     def estimate(self, seconds: float) -> str:
-        """Return how much there will be and how long it will take, by what took `seconds`."""
+        """Return the expected totals, extrapolated from the text encoded in `seconds`."""
         if self.expected is None or not self.bytes:
-            return f"{size(self.bytes)} took {duration(seconds)}; how much there is is not known"
+            return f"{size(self.bytes)} took {duration(seconds)}; the total size is unknown"
         scale = max(1.0, self.expected / self.bytes)
         tokens = round(self.tokens * scale)
         return (
@@ -82,7 +82,7 @@ class EncodingProgress:
 
     def _left(self, now: float) -> str:
         if self.expected is None or not self.bytes:
-            return "how much is left is not known"
+            return "remaining time unknown"
         left = max(0.0, self.expected / self.bytes - 1)
         return f"about {duration((now - self._started) * left)} left"
 

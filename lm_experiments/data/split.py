@@ -1,4 +1,4 @@
-"""Divides documents into training and validation text, by document or at the tail of the text."""
+"""Split documents into training and validation text, by document or at the end of the text."""
 
 from __future__ import annotations
 
@@ -10,30 +10,30 @@ from lm_experiments.data.keys import keyed_generator
 from lm_experiments.errors import InputError
 
 FEWEST_DOCUMENTS = 10
-"""The number of documents from which the `auto` split is by document."""
+"""With at least this many documents, the `auto` split is by document."""
 
 
 @dataclass(frozen=True)
 class Split:
-    """Training and validation documents, each in reading order and neither empty."""
+    """Training and validation documents in reading order; neither is empty."""
 
     train: list[str]
     val: list[str]
 
 
 def split_rule(config: DataConfig, documents: int) -> dict[str, str | int | float]:
-    """Return what decides the split of so many documents, with `auto` resolved."""
+    """Return what determines the split of this many documents, with `auto` resolved."""
     auto = "document" if documents >= FEWEST_DOCUMENTS else "tail"
     kind = auto if config.split == "auto" else config.split
     rule: dict[str, str | int | float] = {"kind": kind, "val_fraction": config.val_fraction}
-    # The tail is not drawn, so its identity must not depend on a seed.
+    # The tail split is not random, so the seed does not count.
     return rule | {"seed": config.split_seed} if kind == "document" else rule
 
 
 def split_documents(texts: Sequence[str], config: DataConfig) -> Split:
-    """Divide documents so that about `val_fraction` of their bytes are for validation.
+    """Split documents so that about `val_fraction` of their bytes are for validation.
 
-    Raises `InputError` where either side would be empty.
+    Raises `InputError` if either side would be empty.
     """
     sizes = [len(text.encode()) for text in texts]
     target = config.val_fraction * sum(sizes)
@@ -52,7 +52,7 @@ def split_documents(texts: Sequence[str], config: DataConfig) -> Split:
 
 
 def _by_document(texts: Sequence[str], sizes: list[int], target: float, seed: int) -> Split:
-    """A drawn document is taken where it brings the validation bytes closer to the target."""
+    """Take random documents for validation as long as they bring it closer to `target` bytes."""
     chosen: set[int] = set()
     taken = 0
     for index in keyed_generator("split", seed).permutation(len(texts)).tolist():
@@ -66,7 +66,7 @@ def _by_document(texts: Sequence[str], sizes: list[int], target: float, seed: in
 
 
 def _by_tail(texts: Sequence[str], sizes: list[int], target: float) -> Split:
-    """The document in which the last `target` bytes begin is cut between two characters."""
+    """Take the last `target` bytes for validation, cutting one document between two characters."""
     first, tail = len(texts), 0
     while tail + sizes[first - 1] <= target:
         first -= 1
@@ -79,6 +79,6 @@ def _by_tail(texts: Sequence[str], sizes: list[int], target: float) -> Split:
 
 
 def _cut(text: str, position: int) -> tuple[str, str]:
-    """Cut at a byte position, or at the start of the character which that byte is part of."""
+    """Cut at a byte position, rounded down to the start of a character."""
     head = text.encode()[:position].decode(errors="ignore")
     return head, text[len(head) :]

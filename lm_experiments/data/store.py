@@ -1,4 +1,4 @@
-"""Token ids of one split in a memory-mapped file, whose header says what they are."""
+"""Token stores: the token ids of one split in a memory-mapped file with a header."""
 
 from __future__ import annotations
 
@@ -19,14 +19,14 @@ from lm_experiments.errors import InputError
 MAGIC = b"LMTOKENS"
 VERSION = 2
 HEADER_BYTES = 1024
-# Read at a time when a store is checked, so that one larger than memory can be.
+# Tokens per read when a store is checked, since it may be larger than memory.
 CHUNK_TOKENS = 1 << 24
 
 Tokens = NDArray[np.unsignedinteger[Any]]
 
 
-class Shards:
-    """Token arrays of several files, one after the other, as if they were one of shape (N,)."""
+class ShardedTokens:
+    """Token arrays of several files that behave like one array of shape (N,)."""
 
     def __init__(self, parts: Sequence[Tokens]) -> None:
         """Take the arrays in order; none is copied."""
@@ -38,7 +38,7 @@ class Shards:
         return int(self._ends[-1])
 
     def __getitem__(self, where: slice) -> Tokens:
-        """Return a stretch of tokens without steps; it is copied where it crosses files."""
+        """Return a slice with step 1; it is a copy if it spans several files."""
         start, stop, _ = where.indices(len(self))
         found = []
         first = int(np.searchsorted(self._ends, start, side="right"))
@@ -58,15 +58,15 @@ DTYPES: dict[str, np.dtype[np.unsignedinteger[Any]]] = {
 
 @dataclass(frozen=True)
 class TokenStore:
-    """A read-only store: the documents' tokens in order, each followed by one end of text.
+    """The tokens of all documents in order, each document followed by one end-of-text token.
 
-    `tokens` has shape (token count,) and type uint16 or uint32. `bytes` counts the UTF-8 bytes of
-    the text, and `unknown` the tokens that stand for what the vocabulary lacks. Of ready tokens
-    `bytes` and `documents` are None where they cannot be known.
+    `tokens` has shape (token count,) and type uint16 or uint32. `bytes` is the number of UTF-8
+    bytes of the text, `unknown` the number of unknown tokens. `bytes` and `documents` are None if
+    they are not known, as for the token files of other projects.
     """
 
     path: Path
-    tokens: Tokens | Shards
+    tokens: Tokens | ShardedTokens
     documents: int | None
     bytes: int | None
     vocab_size: int
@@ -75,39 +75,36 @@ class TokenStore:
 
     @classmethod
     def open(cls, path: Path, tokenizer_fingerprint: str | None = None) -> TokenStore:
-        """Map a store; raises `InputError` where it is damaged or of another tokenizer.
+        """Memory-map a store; raises `InputError` if it is damaged or of another tokenizer.
 
-        The whole file is read once for its checksum, at about a gigabyte a second.
+        The whole file is read once for its checksum, at about 1 GB/s.
         """
         header = _read_header(path)
         found = header["tokenizer_fingerprint"]
         if tokenizer_fingerprint not in (None, found):
             raise InputError(
-                f"{path} was encoded by the tokenizer {found} and not by "
-                f"{tokenizer_fingerprint}; prepare the data again with the second"
+                f"{path} was encoded by tokenizer {found} and not by {tokenizer_fingerprint}; "
+                "prepare the data again"
             )
         dtype, count = DTYPES[header["dtype"]], header["tokens"]
         expected, actual = HEADER_BYTES + count * dtype.itemsize, path.stat().st_size
         if actual != expected:
             raise InputError(
-                f"{path} has {actual} bytes where its header promises {expected}; "
-                "prepare the data again"
+                f"{path} has {actual} bytes, but its header says {expected}; prepare the data again"
             )
         tokens = np.memmap(path, dtype=dtype, mode="r", offset=HEADER_BYTES, shape=(count,))
-        if (
-            _checksum(header, _crc(np.array_split(tokens, 1 + count // CHUNK_TOKENS)))
-            != header["crc32"]
-        ):
-            raise InputError(f"{path} is not what was written there; prepare the data again")
+        crc = _crc(np.array_split(tokens, 1 + count // CHUNK_TOKENS))
+        if _checksum(header, crc) != header["crc32"]:
+            raise InputError(f"{path} has a wrong checksum; prepare the data again")
         fields = ("documents", "bytes", "vocab_size", "tokenizer_fingerprint", "unknown")
         return cls(path, tokens, **{field: header[field] for field in fields})
 
 
 class StoreWriter:
-    """Writes a store whole or not at all: it is there when the `with` block ends well."""
+    """Write a token store atomically: the file exists only if the `with` block succeeds."""
 
     def __init__(self, path: Path, tokenizer: Tokenizer) -> None:
-        """Choose the file and the tokenizer whose ids will be added."""
+        """Set the file, and the tokenizer whose ids will be added."""
         self.path = path
         self.header: dict[str, Any] = {}
         self._tokenizer = tokenizer
@@ -117,7 +114,7 @@ class StoreWriter:
         self._checksum = 0
 
     def __enter__(self) -> StoreWriter:
-        """Open a temporary file beside the store's own."""
+        """Open a temporary file beside `path`."""
         self._file = self._partial.open("wb")
         self._file.write(bytes(HEADER_BYTES))
         return self
@@ -128,7 +125,7 @@ class StoreWriter:
         return self._counts["documents"]
 
     def add(self, ids: Ids, size: int) -> None:
-        """Add a document: its ids, without the end of text, and its number of UTF-8 bytes."""
+        """Add a document: its ids without the end of text, and its number of UTF-8 bytes."""
         tokens = np.append(ids, self._tokenizer.end_of_text_id).astype(DTYPES[self._dtype])
         self._checksum = _crc([tokens], self._checksum)
         self._file.write(tokens.tobytes())
@@ -140,7 +137,7 @@ class StoreWriter:
             self._counts["unknown"] += int(np.count_nonzero(ids == unknown))
 
     def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
-        """Give the store its header and its name, or remove what there is of it."""
+        """Write the header and rename the file, or remove it after an error."""
         try:
             with self._file:
                 if kind is None:
@@ -155,7 +152,7 @@ class StoreWriter:
         header["vocab_size"] = self._tokenizer.vocab_size
         header["tokenizer_fingerprint"] = self._tokenizer.fingerprint
         header["crc32"] = _checksum(header, self._checksum)
-        # The counts are known last, so the magic number is too: what a kill leaves is no store.
+        # The magic number is written last, so that an incomplete file is never a valid store.
         self._file.seek(0)
         self._file.write((MAGIC + json.dumps(header).encode()).ljust(HEADER_BYTES))
         self._file.flush()
@@ -163,30 +160,17 @@ class StoreWriter:
         self.header = header
 
 
-def write_store(
-    path: Path, documents: Iterable[tuple[Ids, int]], tokenizer: Tokenizer
-) -> dict[str, Any]:
-    """Write a store whole or not at all, and return its header.
-
-    `documents` gives each one's ids, without the end of text, and its number of UTF-8 bytes.
-    """
-    with StoreWriter(path, tokenizer) as writer:
-        for ids, size in documents:
-            writer.add(ids, size)
-    return writer.header
-
-
 def _crc(parts: Iterable[Tokens], start: int = 0) -> int:
-    """Return the CRC-32 of tokens, continued from that of those before them."""
+    """Return the CRC-32 of tokens, continued from `start`."""
     for part in parts:
         start = zlib.crc32(part.data if part.size else b"", start)
     return start
 
 
 def _checksum(header: Mapping[str, Any], tokens: int) -> int:
-    """Return the checksum of a store: that of its tokens, continued over its header."""
-    told = {key: value for key, value in header.items() if key != "crc32"}
-    return zlib.crc32(json.dumps(told, sort_keys=True).encode(), tokens)
+    """Return the checksum of a store: the CRC-32 of its tokens, continued over its header."""
+    fields = {key: value for key, value in header.items() if key != "crc32"}
+    return zlib.crc32(json.dumps(fields, sort_keys=True).encode(), tokens)
 
 
 def _read_header(path: Path) -> dict[str, Any]:
@@ -209,9 +193,9 @@ def _read_header(path: Path) -> dict[str, Any]:
 
 def _check_header(header: dict[str, Any]) -> None:
     if header["version"] != VERSION:
-        raise ValueError(f"version {header['version']} where {VERSION} is read")
+        raise ValueError(f"version {header['version']} instead of {VERSION}")
     if header["dtype"] not in DTYPES:
-        raise ValueError(f"type {header['dtype']!r} where one of {', '.join(DTYPES)} is read")
+        raise ValueError(f"type {header['dtype']!r} instead of {', '.join(DTYPES)}")
     for name in ("tokens", "documents", "bytes", "vocab_size", "unknown", "crc32"):
         if not isinstance(header[name], int) or header[name] < 0:
             raise ValueError(f"{name} is {header[name]!r}")

@@ -18,8 +18,8 @@ from tokenizers import decoders, models, pre_tokenizers, trainers
 
 from lm_experiments.data.config import SMALLEST_BPE_VOCABULARY, TokenizerConfig
 from lm_experiments.data.pretrained import FileTokenizer, GPT2Tokenizer, NoTokenizer
-from lm_experiments.data.sampling import LONGEST_PIECE, chunks, sample
 from lm_experiments.data.tokenizer import END_OF_TEXT, UNKNOWN, Ids, Tokenizer
+from lm_experiments.data.tokenizer_sample import LONGEST_PIECE, chunks, sample
 from lm_experiments.errors import InputError
 
 __all__ = [

@@ -1,4 +1,4 @@
-"""Continue sequences of tokens: greedily, or by sampling with temperature, top-k and top-p."""
+"""Generate text: greedily, or by sampling with temperature, top-k and top-p."""
 
 from __future__ import annotations
 
@@ -17,13 +17,13 @@ from lm_experiments.model.cache import Cache
 
 @dataclass(frozen=True)
 class Sampling:
-    """How the next token is drawn; where both limits are set, ``top_k`` comes first.
+    """How the next token is sampled; ``top_k`` is applied before ``top_p``.
 
     Attributes:
-        temperature: divides the logits; 0 takes the likeliest token each time (greedy).
-        top_k: only the k likeliest tokens can be drawn (Fan et al. 2018); None for all.
-        top_p: only the smallest set of likeliest tokens whose probabilities sum to at least p
-            can be drawn (nucleus sampling, Holtzman et al. 2020); 1 for all.
+        temperature: divides the logits; 0 for greedy decoding.
+        top_k: sample from the k most likely tokens (Fan et al. 2018); None for all.
+        top_p: sample from the smallest set of most likely tokens whose probabilities sum to at
+            least p (nucleus sampling, Holtzman et al. 2020); 1 for all.
     """
 
     temperature: float = 1.0
@@ -33,29 +33,17 @@ class Sampling:
     def __post_init__(self) -> None:
         if not 0 <= self.temperature < math.inf:
             raise InputError(
-                f"temperature={self.temperature:g} must be 0 or more; type 0 for the likeliest "
-                "token each time, 1 for the model's own probabilities."
+                f"temperature={self.temperature:g} must be 0 or more; type 0 for greedy decoding, "
+                "1 for the model's own probabilities."
             )
         if self.top_k is not None and self.top_k < 1:
             raise InputError(
-                f"top_k={self.top_k} must be 1 or more; leave it out to draw from all tokens."
+                f"top_k={self.top_k} must be 1 or more; leave it out to sample from all tokens."
             )
         if not 0 < self.top_p <= 1:
             raise InputError(
-                f"top_p={self.top_p:g} must be above 0 and at most 1; 1 draws from all tokens."
+                f"top_p={self.top_p:g} must be above 0 and at most 1; 1 samples from all tokens."
             )
-
-
-def sample(
-    model: Transformer,
-    prompt_ids: Sequence[int],
-    n_tokens: int,
-    sampling: Sampling,
-    generator: torch.Generator,
-    stop_id: int | None = None,
-) -> list[int]:
-    """Return at most ``n_tokens`` ids that continue the prompt; see `stream`."""
-    return list(stream(model, prompt_ids, n_tokens, sampling, generator, stop_id))
 
 
 def stream(
@@ -67,23 +55,23 @@ def stream(
     stop_id: int | None = None,
     cached: bool = True,
 ) -> Iterator[int]:
-    """Yield at most ``n_tokens`` ids that continue the prompt, each as soon as it is drawn.
+    """Yield at most ``n_tokens`` ids that continue the prompt, each as soon as it is sampled.
 
-    Each id takes a forward pass over one token while the sequence fits the context. After that
-    it takes one over the last ``context_length`` tokens, whose positions then start from 0.
+    Each id needs a forward pass over one token while the sequence fits the context. After that
+    each needs one over the last ``context_length`` tokens, whose positions then start from 0.
 
     Args:
         model: in evaluation mode, on any device.
         prompt_ids: at least one id.
         n_tokens: at least 1.
-        sampling: how an id is drawn.
+        sampling: how ids are sampled.
         generator: on the CPU; the same state gives the same ids.
         stop_id: the id that ends the sequence; it is not yielded.
-        cached: False reads the whole sequence again for each id, which gives the same ids.
+        cached: whether to use the key-value cache; the ids are the same without it.
 
     Raises:
-        InputError: for a prompt or a number outside these bounds (at once, not when the
-            first id is asked for), and where the model's logits are not finite.
+        InputError: for arguments out of range (before the first id is requested), and if the
+            logits are not finite.
     """
     _check(prompt_ids, n_tokens, model.config.vocab_size)
     draws = _draws(model, [list(prompt_ids)], n_tokens, sampling, [generator], cached)
@@ -99,10 +87,10 @@ def sample_batch(
     stop_id: int | None = None,
     cached: bool = True,
 ) -> list[list[int]]:
-    """Return for each prompt at most ``n_tokens`` ids that continue it, all read together.
+    """Return at most ``n_tokens`` ids for each prompt, generated as one batch.
 
-    Prompts may differ in length; none sees another, nor what fills up the shorter ones. Up to
-    rounding each continues as it would alone with its generator. See `stream` for the rest.
+    Prompts may differ in length; padding is masked. Up to rounding, each prompt gets the same ids
+    as `stream` gives with its generator. See `stream` for the arguments.
     """
     for prompt_ids in prompts:
         _check(prompt_ids, n_tokens, model.config.vocab_size)
@@ -111,16 +99,16 @@ def sample_batch(
             f"{len(prompts)} prompts with {len(generators)} generators cannot be continued; give "
             "at least one prompt, and a generator for each."
         )
-    continued: list[list[int]] = [[] for _ in prompts]
-    going = set(range(len(prompts)))
+    generated: list[list[int]] = [[] for _ in prompts]
+    unfinished = set(range(len(prompts)))
     rows = [list(prompt_ids) for prompt_ids in prompts]
     for drawn in _draws(model, rows, n_tokens, sampling, generators, cached):
-        going -= {row for row in going if drawn[row] == stop_id}
-        for row in going:
-            continued[row].append(drawn[row])
-        if not going:
+        unfinished -= {row for row in unfinished if drawn[row] == stop_id}
+        for row in unfinished:
+            generated[row].append(drawn[row])
+        if not unfinished:
             break
-    return continued
+    return generated
 
 
 def _draws(
@@ -131,11 +119,11 @@ def _draws(
     generators: Sequence[torch.Generator],
     cached: bool,
 ) -> Iterator[list[int]]:
-    """Yield the next id of each row, and append it."""
-    reader = _Reader(model, len(rows), cached)
+    """Sample the next id of each row, append it, and yield them."""
+    predictor = _Predictor(model, len(rows), cached)
     for _ in range(n_tokens):
         drawn = []
-        for logits, generator in zip(reader.next_logits(rows), generators, strict=True):
+        for logits, generator in zip(predictor.next_logits(rows), generators, strict=True):
             probabilities = next_token_probabilities(logits, sampling)
             drawn.append(int(torch.multinomial(probabilities, 1, generator=generator)))
         for row, token in zip(rows, drawn, strict=True):
@@ -143,8 +131,8 @@ def _draws(
         yield drawn
 
 
-class _Reader:
-    """Reads rows of ids that grow, and keeps what it can of what it has read."""
+class _Predictor:
+    """Predicts the next token of growing rows of ids, with a key-value cache if possible."""
 
     def __init__(self, model: Transformer, batch: int, cached: bool) -> None:
         self.model = model
@@ -156,51 +144,51 @@ class _Reader:
     def next_logits(self, rows: Sequence[Sequence[int]]) -> Tensor:
         """Return the logits (batch, vocabulary) of the token after each row, on the CPU."""
         context = self.model.config.context_length
-        tokens, documents = self._aligned([row[-context:] for row in rows])
+        tokens, documents = self._pad_left([row[-context:] for row in rows])
         cache = self.cache
         if max(map(len, rows)) > context:
-            # The window moves: each of its tokens stands, and sees, elsewhere than before.
+            # The window slides, so all positions change.
             cache = None
         if cache is not None:
             tokens, start = tokens[:, cache.length :], cache.length
             documents = None if documents is None else documents[:, start:]
         hidden = self.model.hidden(tokens, documents=documents, cache=cache)
-        # The head reads the last token alone: over the whole context it would cost the most.
+        # Apply the head to the last token only, since it would dominate the cost.
         logits = self.model.logits(hidden[:, -1]).cpu()
         if not logits.isfinite().all():
             raise InputError(
-                "The model gives logits that are not finite, as after training that diverged; "
-                "choose another run."
+                "The logits of the model are not finite, as after training that diverged; choose "
+                "another run."
             )
         return logits
 
-    def _aligned(self, windows: Sequence[Sequence[int]]) -> tuple[Tensor, Tensor | None]:
-        """Return tokens (batch, length) that end together, filled up with 0 on the left.
+    def _pad_left(self, windows: Sequence[Sequence[int]]) -> tuple[Tensor, Tensor | None]:
+        """Return tokens (batch, length), padded with 0 on the left, and their document ids.
 
-        The second is None where nothing is filled up, else which document each token is of: what
-        fills up is one that the others do not see, and their positions start after it.
+        The padding is a document of its own, so it is not attended to and positions start after
+        it. Without padding the document ids are None.
         """
         length = max(map(len, windows))
-        gaps = [length - len(window) for window in windows]
-        filled = [[0] * gap + list(row) for gap, row in zip(gaps, windows, strict=True)]
-        tokens = torch.tensor(filled, device=self.device)
-        if not any(gaps):
+        pads = [length - len(window) for window in windows]
+        padded = [[0] * pad + list(row) for pad, row in zip(pads, windows, strict=True)]
+        tokens = torch.tensor(padded, device=self.device)
+        if not any(pads):
             return tokens, None
-        starts = torch.tensor(gaps, device=self.device)[:, None]
+        starts = torch.tensor(pads, device=self.device)[:, None]
         return tokens, (torch.arange(length, device=self.device) >= starts).long()
 
 
 def next_token_probabilities(logits: Tensor, sampling: Sampling) -> Tensor:
-    """Return the float32 probabilities (vocabulary,) from which the next token is drawn.
+    """Return the float32 probabilities (vocabulary,) that the next token is sampled from.
 
     Args:
         logits: shape (vocabulary,), all finite.
-        sampling: what is kept; where several tokens are equally likely, lower ids come first.
+        sampling: temperature and limits; equally likely tokens are ordered by id.
     """
     logits = logits.float()
     if sampling.temperature == 0:
         return torch.zeros_like(logits).index_fill_(0, logits.argmax(), 1.0)
-    # In float64 and with the maximum at 0, no temperature is too low.
+    # With float64 and a maximum of 0, very low temperatures do not overflow.
     scaled = (logits - logits.max()).double() / sampling.temperature
     probabilities, order = scaled.softmax(0).float().sort(descending=True, stable=True)
     if sampling.top_k is not None:

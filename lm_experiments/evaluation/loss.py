@@ -11,14 +11,14 @@ from lm_experiments.data import IGNORE_INDEX, EvaluationBatches
 from lm_experiments.evaluation.texts import EncodedText
 from lm_experiments.model import Transformer
 
-# Tokens of one forward pass; what is more does not fit the cache of a CPU.
+# Tokens per forward pass; on a CPU, as many as fit its cache.
 BATCH_TOKENS = {"cpu": 1 << 12}
 BATCH_TOKENS_ELSEWHERE = 1 << 16
 
 
 @dataclass(frozen=True)
 class Score:
-    """The loss over a text: ``loss`` is its mean in nats over ``tokens`` targets."""
+    """The loss over a text: ``loss`` is the mean in nats over ``tokens`` targets."""
 
     context_length: int
     loss: float
@@ -27,7 +27,7 @@ class Score:
 
     @property
     def perplexity(self) -> float:
-        """exp(loss), infinite where a float cannot hold it."""
+        """exp(loss), or infinity on overflow."""
         try:
             return math.exp(self.loss)
         except OverflowError:
@@ -35,7 +35,7 @@ class Score:
 
     @property
     def bits_per_byte(self) -> float | None:
-        """The loss of the whole text in bits, over the bytes it encodes; None without those."""
+        """The loss of the whole text in bits, divided by its bytes; None if those are unknown."""
         if self.bytes is None:
             return None
         return self.loss * self.tokens / (math.log(2) * self.bytes)
@@ -45,17 +45,17 @@ class Score:
 def score(model: Transformer, text: EncodedText, context_length: int) -> Score:
     """Return the mean loss over all tokens of a text but the first.
 
-    The text is cut into windows of ``context_length`` that do not overlap, so a longer context
-    shows each token more of what is before it. The result does not depend on the batches.
+    The text is cut into non-overlapping windows of ``context_length`` tokens. The result does not
+    depend on the batch size.
 
     Args:
-        model: in evaluation mode, on any device. Its positions are extended where the context is
-            longer than the model's, see `Position.extend`.
+        model: in evaluation mode, on any device. Its position encoding is extended if the context
+            is longer than the trained one, see `Position.extend`.
         text: at least two tokens.
         context_length: at least 1.
 
     Raises:
-        ValueError: for a text that is too short, and where positions cannot be extended.
+        ValueError: if the text is too short, or positions cannot be extended.
     """
     model.position.extend(context_length)
     device = model.embedding.weight.device

@@ -1,4 +1,4 @@
-"""What a loss is taken over: the documents of a corpus, and a text as a tokenizer encodes it."""
+"""The texts that losses are computed over: documents of a corpus, and their encoding."""
 
 from __future__ import annotations
 
@@ -12,38 +12,38 @@ import numpy as np
 from lm_experiments.data import DataConfig, Tokenizer, TokenStore, load_documents, split_documents
 from lm_experiments.data.config import STREAMED
 from lm_experiments.data.hub import Dataset, is_drawn
-from lm_experiments.data.store import Shards, Tokens
+from lm_experiments.data.store import ShardedTokens, Tokens
 from lm_experiments.errors import InputError
 
-# Documents that are encoded at once.
+# Documents per call of the tokenizer.
 BATCH_DOCUMENTS = 1000
 
 
 @dataclass(frozen=True)
 class EncodedText:
-    """Documents as a model reads them: their tokens in order, each followed by one end of text.
+    """The tokens of documents in order, each document followed by one end-of-text token.
 
     Attributes:
-        tokens: shape (token count,), an unsigned type.
-        bytes: UTF-8 bytes of the text, without ends of text; None where that is not known.
-        unknown: tokens that stand for what the vocabulary lacks.
+        tokens: shape (token count,), of an unsigned type.
+        bytes: UTF-8 bytes of the text without end-of-text tokens; None if unknown.
+        unknown: the number of unknown tokens.
     """
 
-    tokens: Tokens | Shards
+    tokens: Tokens | ShardedTokens
     bytes: int | None
     unknown: int = 0
 
     @classmethod
     def of(cls, store: TokenStore) -> EncodedText:
-        """Return what a store holds, still mapped from its file."""
+        """Return the tokens of a store, still memory-mapped."""
         return cls(store.tokens, store.bytes, store.unknown)
 
 
 def encode(documents: Iterable[str], tokenizer: Tokenizer) -> EncodedText:
     """Encode documents; their tokens are held in memory."""
     parts, size, unknown = [np.empty(0, dtype=np.uint32)], 0, 0
-    left = iter(documents)
-    while batch := list(itertools.islice(left, BATCH_DOCUMENTS)):
+    remaining = iter(documents)
+    while batch := list(itertools.islice(remaining, BATCH_DOCUMENTS)):
         size += sum(len(document.encode()) for document in batch)
         for ids in tokenizer.encode_batch(batch):
             parts.append(np.append(ids, tokenizer.end_of_text_id).astype(np.uint32))
@@ -53,18 +53,18 @@ def encode(documents: Iterable[str], tokenizer: Tokenizer) -> EncodedText:
 
 
 def documents_to_evaluate(data: DataConfig, cache_dir: Path) -> Iterator[str]:
-    """Yield all documents of text files, of any other corpus those for validation.
+    """Yield all documents of text files, but only the validation documents of other corpora.
 
-    Text files that are named are meant whole; of a corpus, the rest may have been trained on. What
-    `datasets` notes for itself lies below ``cache_dir``.
+    The training documents of a corpus may have been trained on. The metadata cache of `datasets`
+    is below ``cache_dir``.
 
     Raises:
-        InputError: where the corpus cannot be read, or is not text.
+        InputError: if the corpus cannot be read, or is not text.
     """
     if data.name == "tokens":
         raise InputError(
             "data=tokens is no text that another tokenizer could encode; leave out --data to "
-            "evaluate a run on the tokens it was made for"
+            "evaluate a run on its own tokens"
         )
     if data.name in STREAMED:
         dataset = Dataset(data, cache_dir)

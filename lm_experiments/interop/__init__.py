@@ -1,8 +1,8 @@
-"""Models of Hugging Face's `transformers` as ours, and ours as theirs.
+"""Conversion of models and tokenizers from and to Hugging Face `transformers`.
 
-Start with `convert.py`: `from_hf`, `load_hf` and `to_hf`. `modules.py` says which module of theirs
-is which of ours, `configs.py` which option, `fit.py` what each family can express. `sources.py`
-reads their folders, `folders.py` writes a run as one. `parity.py` measures how far logits differ.
+Start with `convert.py`: `from_hf`, `load_hf` and `to_hf`. `modules.py` maps modules, `layouts.py`
+tensors and `configs.py` options; `support.py` lists what each family supports. `weights.py` reads
+safetensors, `folders.py` writes a run as a folder.
 """
 
 from importlib.util import find_spec
@@ -10,8 +10,8 @@ from importlib.util import find_spec
 _NEEDED = ("transformers", "safetensors")
 if _missing := [name for name in _NEEDED if find_spec(name) is None]:
     raise ModuleNotFoundError(
-        f"{' and '.join(_missing)}: not installed, and needed to exchange models with Hugging "
-        "Face; type pip install -e '.[hf]'."
+        f"{' and '.join(_missing)}: not installed, but needed to convert Hugging Face models; "
+        "type pip install -e '.[hf]'."
     )
 
 from lm_experiments.interop.convert import FAMILIES, from_hf, load_hf, to_hf  # noqa: E402

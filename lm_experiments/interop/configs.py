@@ -1,4 +1,4 @@
-"""Configurations of theirs as ours and the other way, one pair of functions for each family."""
+"""Conversion of configurations from and to Hugging Face, a pair of functions for each family."""
 
 from __future__ import annotations
 
@@ -13,165 +13,165 @@ from lm_experiments.model import Choice, ModelConfig, choose
 
 Fields = dict[str, Any]
 
-# BLOOM's configurations have no context length; this is what its models were trained at.
+# A BloomConfig has no context length; this is the one its models were trained with.
 BLOOM_CONTEXT = 2048
 
 
-def read_gpt2(theirs: Any) -> Fields:
+def read_gpt2(hf: Any) -> Fields:
     """Return the fields of our configuration for a `GPT2Config`."""
-    _refuse(theirs, "scale_attn_by_inverse_layer_idx", False)
-    _refuse(theirs, "add_cross_attention", False)
-    scale = None if theirs.scale_attn_weights else 1.0
+    _refuse(hf, "scale_attn_by_inverse_layer_idx", False)
+    _refuse(hf, "add_cross_attention", False)
+    scale = None if hf.scale_attn_weights else 1.0
     return {
-        **_sizes(theirs, theirs.n_inner or 4 * theirs.n_embd),
+        **_read_sizes(hf, hf.n_inner or 4 * hf.n_embd),
         "bias": True,
-        "norm": _layernorm(theirs.layer_norm_epsilon),
+        "norm": _layernorm(hf.layer_norm_epsilon),
         "placement": Choice("pre"),
-        "ffn": ungated_of(theirs.activation_function),
+        "ffn": ungated_of(hf.activation_function),
         "position": Choice("learned"),
         "attention": choose("attention", "causal", {"scale": scale}),
     }
 
 
-def write_gpt2(ours: ModelConfig) -> Fields:
+def write_gpt2(config: ModelConfig) -> Fields:
     """Return the fields of a `GPT2Config`."""
     return {
-        **_their_sizes(ours),
-        "n_positions": ours.context_length,
-        "n_inner": ours.width,
-        "activation_function": activation_of(ours),
-        "layer_norm_epsilon": option(ours, "norm.eps"),
-        "scale_attn_weights": option(ours, "attention.scale") is None,
+        **_write_sizes(config),
+        "n_positions": config.context_length,
+        "n_inner": config.width,
+        "activation_function": activation_of(config),
+        "layer_norm_epsilon": option(config, "norm.eps"),
+        "scale_attn_weights": option(config, "attention.scale") is None,
     }
 
 
-def read_gpt_neox(theirs: Any) -> Fields:
+def read_gpt_neox(hf: Any) -> Fields:
     """Return the fields of our configuration for a `GPTNeoXConfig`."""
-    bias = None if theirs.attention_bias else False
+    bias = None if hf.attention_bias else False
     return {
-        **_sizes(theirs, theirs.intermediate_size),
+        **_read_sizes(hf, hf.intermediate_size),
         "bias": True,
-        "norm": _layernorm(theirs.layer_norm_eps),
-        "placement": Choice("parallel_two" if theirs.use_parallel_residual else "pre"),
-        "ffn": ungated_of(theirs.hidden_act),
-        "position": read_rope(theirs.rope_parameters, partial=True),
+        "norm": _layernorm(hf.layer_norm_eps),
+        "placement": Choice("parallel_two" if hf.use_parallel_residual else "pre"),
+        "ffn": ungated_of(hf.hidden_act),
+        "position": read_rope(hf.rope_parameters, partial=True),
         "attention": choose("attention", "causal", {"bias": bias}),
     }
 
 
-def write_gpt_neox(ours: ModelConfig) -> Fields:
+def write_gpt_neox(config: ModelConfig) -> Fields:
     """Return the fields of a `GPTNeoXConfig`."""
     return {
-        **_their_sizes(ours),
-        "max_position_embeddings": ours.context_length,
-        "intermediate_size": ours.width,
-        "hidden_act": activation_of(ours),
-        "layer_norm_eps": option(ours, "norm.eps"),
-        "use_parallel_residual": ours.placement.name == "parallel_two",
-        "attention_bias": attention_bias(ours),
-        "rope_parameters": write_rope(ours, partial=True),
+        **_write_sizes(config),
+        "max_position_embeddings": config.context_length,
+        "intermediate_size": config.width,
+        "hidden_act": activation_of(config),
+        "layer_norm_eps": option(config, "norm.eps"),
+        "use_parallel_residual": config.placement.name == "parallel_two",
+        "attention_bias": attention_bias(config),
+        "rope_parameters": write_rope(config, partial=True),
     }
 
 
-def read_llama(theirs: Any) -> Fields:
+def read_llama(hf: Any) -> Fields:
     """Return the fields of our configuration for a `LlamaConfig`."""
-    bias = None if theirs.attention_bias == theirs.mlp_bias else theirs.attention_bias
+    bias = None if hf.attention_bias == hf.mlp_bias else hf.attention_bias
     return {
-        **_read_gated(theirs, theirs.hidden_act, {"bias": bias}),
-        "bias": theirs.mlp_bias,
+        **_read_gated(hf, hf.hidden_act, {"bias": bias}),
+        "bias": hf.mlp_bias,
         "placement": Choice("pre"),
     }
 
 
-def write_llama(ours: ModelConfig) -> Fields:
+def write_llama(config: ModelConfig) -> Fields:
     """Return the fields of a `LlamaConfig`."""
     return {
-        **_write_gated(ours),
-        "hidden_act": activation_of(ours),
-        "head_dim": ours.width_of_head,
-        "mlp_bias": ours.bias,
+        **_write_gated(config),
+        "hidden_act": activation_of(config),
+        "head_dim": config.width_of_head,
+        "mlp_bias": config.bias,
     }
 
 
-def read_olmo2(theirs: Any) -> Fields:
+def read_olmo2(hf: Any) -> Fields:
     """Return the fields of our configuration for an `Olmo2Config`."""
-    options = {"bias": theirs.attention_bias or None, **_qk_norm(theirs, "model")}
-    return {**_read_gated(theirs, theirs.hidden_act, options), "placement": Choice("reordered")}
+    options = {"bias": hf.attention_bias or None, **_qk_norm(hf, "model")}
+    return {**_read_gated(hf, hf.hidden_act, options), "placement": Choice("reordered")}
 
 
-def write_olmo2(ours: ModelConfig) -> Fields:
+def write_olmo2(config: ModelConfig) -> Fields:
     """Return the fields of an `Olmo2Config`."""
-    return {**_write_gated(ours), "hidden_act": activation_of(ours)}
+    return {**_write_gated(config), "hidden_act": activation_of(config)}
 
 
-def read_qwen3(theirs: Any) -> Fields:
+def read_qwen3(hf: Any) -> Fields:
     """Return the fields of our configuration for a `Qwen3Config`."""
-    options = {"bias": theirs.attention_bias or None, **_qk_norm(theirs, "head")}
-    pattern, reach = _read_reaches(theirs)
+    options = {"bias": hf.attention_bias or None, **_qk_norm(hf, "head")}
+    pattern, reach = _read_reaches(hf)
     return {
-        **_read_gated(theirs, theirs.hidden_act, {**options, "window": reach}),
+        **_read_gated(hf, hf.hidden_act, {**options, "window": reach}),
         "placement": Choice("pre"),
         "attention_pattern": pattern,
     }
 
 
-def write_qwen3(ours: ModelConfig) -> Fields:
+def write_qwen3(config: ModelConfig) -> Fields:
     """Return the fields of a `Qwen3Config`."""
     return {
-        **_write_gated(ours),
-        "hidden_act": activation_of(ours),
-        "head_dim": ours.width_of_head,
-        "use_sliding_window": window(ours) is not None,
-        "sliding_window": window(ours),
-        "layer_types": _layer_types(ours),
+        **_write_gated(config),
+        "hidden_act": activation_of(config),
+        "head_dim": config.width_of_head,
+        "use_sliding_window": window(config) is not None,
+        "sliding_window": window(config),
+        "layer_types": _layer_types(config),
     }
 
 
-def read_gemma2(theirs: Any) -> Fields:
+def read_gemma2(hf: Any) -> Fields:
     """Return the fields of our configuration for a `Gemma2Config`."""
-    if theirs.use_bidirectional_attention:
+    if hf.use_bidirectional_attention:
         raise InputError("use_bidirectional_attention=true is not a causal language model.")
-    pattern, reach = _read_reaches(theirs)
+    pattern, reach = _read_reaches(hf)
     options = {
-        "bias": theirs.attention_bias or None,
+        "bias": hf.attention_bias or None,
         "window": reach,
-        "softcap": theirs.attn_logit_softcapping,
-        "scale": _scale(theirs),
+        "softcap": hf.attn_logit_softcapping,
+        "scale": _scale(hf),
     }
     return {
-        **_read_gated(theirs, theirs.hidden_activation, options),
-        "norm": choose("norm", "rmsnorm", {"eps": theirs.rms_norm_eps, "offset": True}),
+        **_read_gated(hf, hf.hidden_activation, options),
+        "norm": choose("norm", "rmsnorm", {"eps": hf.rms_norm_eps, "offset": True}),
         "placement": Choice("peri"),
         "scale_embeddings": True,
-        "logit_softcap": theirs.final_logit_softcapping,
+        "logit_softcap": hf.final_logit_softcapping,
         "attention_pattern": pattern,
     }
 
 
-def write_gemma2(ours: ModelConfig) -> Fields:
+def write_gemma2(config: ModelConfig) -> Fields:
     """Return the fields of a `Gemma2Config`."""
-    scale = option(ours, "attention.scale")
+    scale = option(config, "attention.scale")
     return {
-        **_write_gated(ours),
-        "hidden_activation": activation_of(ours),
-        "head_dim": ours.width_of_head,
-        "query_pre_attn_scalar": ours.width_of_head if scale is None else _scalar(scale),
-        "attn_logit_softcapping": option(ours, "attention.softcap"),
-        "final_logit_softcapping": ours.logit_softcap,
-        # Theirs asks for one even where no layer has it.
-        "sliding_window": window(ours) or ours.context_length,
-        "layer_types": _layer_types(ours),
+        **_write_gated(config),
+        "hidden_activation": activation_of(config),
+        "head_dim": config.width_of_head,
+        "query_pre_attn_scalar": config.width_of_head if scale is None else _scalar(scale),
+        "attn_logit_softcapping": option(config, "attention.softcap"),
+        "final_logit_softcapping": config.logit_softcap,
+        # Gemma2Config needs a window even if no layer uses it.
+        "sliding_window": window(config) or config.context_length,
+        "layer_types": _layer_types(config),
     }
 
 
-def read_bloom(theirs: Any) -> Fields:
+def read_bloom(hf: Any) -> Fields:
     """Return the fields of our configuration for a `BloomConfig`."""
-    _refuse(theirs, "apply_residual_connection_post_layernorm", False)
+    _refuse(hf, "apply_residual_connection_post_layernorm", False)
     return {
-        **_sizes(theirs, 4 * theirs.hidden_size, getattr(theirs, "seq_length", BLOOM_CONTEXT)),
+        **_read_sizes(hf, 4 * hf.hidden_size, getattr(hf, "seq_length", BLOOM_CONTEXT)),
         "bias": True,
         "embedding_norm": True,
-        "norm": _layernorm(theirs.layer_norm_epsilon),
+        "norm": _layernorm(hf.layer_norm_epsilon),
         "placement": Choice("pre"),
         "ffn": choose("ffn", "gelu", {"approximate": "tanh"}),
         "position": Choice("alibi"),
@@ -179,80 +179,80 @@ def read_bloom(theirs: Any) -> Fields:
     }
 
 
-def write_bloom(ours: ModelConfig) -> Fields:
-    """Return the fields of a `BloomConfig`; its feed-forward has no width and no activation."""
+def write_bloom(config: ModelConfig) -> Fields:
+    """Return the fields of a `BloomConfig`; it has no feed-forward width and no activation."""
     return {
-        **_their_sizes(ours),
-        "seq_length": ours.context_length,
-        "layer_norm_epsilon": option(ours, "norm.eps"),
+        **_write_sizes(config),
+        "seq_length": config.context_length,
+        "layer_norm_epsilon": option(config, "norm.eps"),
     }
 
 
-def _sizes(theirs: Any, width: int, context: int | None = None) -> Fields:
+def _read_sizes(hf: Any, width: int, context: int | None = None) -> Fields:
     return {
-        "d_model": theirs.hidden_size,
-        "n_layers": theirs.num_hidden_layers,
-        "n_heads": theirs.num_attention_heads,
-        "context_length": context or theirs.max_position_embeddings,
-        "vocab_size": theirs.vocab_size,
-        "tie_embeddings": theirs.tie_word_embeddings,
+        "d_model": hf.hidden_size,
+        "n_layers": hf.num_hidden_layers,
+        "n_heads": hf.num_attention_heads,
+        "context_length": context or hf.max_position_embeddings,
+        "vocab_size": hf.vocab_size,
+        "tie_embeddings": hf.tie_word_embeddings,
         "d_ff": width,
         "match": "none",
     }
 
 
-def _their_sizes(ours: ModelConfig) -> Fields:
+def _write_sizes(config: ModelConfig) -> Fields:
     return {
-        "hidden_size": ours.d_model,
-        "num_hidden_layers": ours.n_layers,
-        "num_attention_heads": ours.n_heads,
-        "vocab_size": ours.vocab_size,
-        "tie_word_embeddings": ours.tie_embeddings,
+        "hidden_size": config.d_model,
+        "num_hidden_layers": config.n_layers,
+        "num_attention_heads": config.n_heads,
+        "vocab_size": config.vocab_size,
+        "tie_word_embeddings": config.tie_embeddings,
     }
 
 
-def _read_gated(theirs: Any, activation: str, attention: Fields) -> Fields:
-    """Return what Llama and its descendants have in common."""
-    kv = theirs.num_key_value_heads
-    kind = "causal" if kv == theirs.num_attention_heads else "grouped"
+def _read_gated(hf: Any, activation: str, attention: Fields) -> Fields:
+    """Return the fields that Llama and the families derived from it share."""
+    kv = hf.num_key_value_heads
+    kind = "causal" if kv == hf.num_attention_heads else "grouped"
     options = attention if kind == "causal" else {"kv_heads": kv, **attention}
-    head_width = getattr(theirs, "head_dim", None)
-    natural = head_width in (None, theirs.hidden_size / theirs.num_attention_heads)
+    head_width = getattr(hf, "head_dim", None)
+    natural = head_width in (None, hf.hidden_size / hf.num_attention_heads)
     return {
-        **_sizes(theirs, theirs.intermediate_size),
+        **_read_sizes(hf, hf.intermediate_size),
         "head_width": None if natural else head_width,
-        "norm": choose("norm", "rmsnorm", {"eps": theirs.rms_norm_eps}),
+        "norm": choose("norm", "rmsnorm", {"eps": hf.rms_norm_eps}),
         "ffn": gated_of(activation),
-        "position": read_rope(theirs.rope_parameters, partial=False),
+        "position": read_rope(hf.rope_parameters, partial=False),
         "attention": choose("attention", kind, options),
     }
 
 
-def _write_gated(ours: ModelConfig) -> Fields:
+def _write_gated(config: ModelConfig) -> Fields:
     return {
-        **_their_sizes(ours),
-        "max_position_embeddings": ours.context_length,
-        "intermediate_size": ours.width,
-        "num_key_value_heads": kv_heads(ours),
-        "attention_bias": attention_bias(ours),
-        "rms_norm_eps": option(ours, "norm.eps"),
-        "rope_parameters": write_rope(ours, partial=False),
+        **_write_sizes(config),
+        "max_position_embeddings": config.context_length,
+        "intermediate_size": config.width,
+        "num_key_value_heads": kv_heads(config),
+        "attention_bias": attention_bias(config),
+        "rms_norm_eps": option(config, "norm.eps"),
+        "rope_parameters": write_rope(config, partial=False),
     }
 
 
-def _qk_norm(theirs: Any, width: str) -> Fields:
-    return {"qk_norm": "rmsnorm", "qk_norm_width": width, "qk_norm_eps": theirs.rms_norm_eps}
+def _qk_norm(hf: Any, width: str) -> Fields:
+    return {"qk_norm": "rmsnorm", "qk_norm_width": width, "qk_norm_eps": hf.rms_norm_eps}
 
 
 def _layernorm(eps: float) -> Choice:
     return choose("norm", "layernorm", {"eps": eps})
 
 
-def _read_reaches(theirs: Any) -> tuple[list[str] | None, int | None]:
-    """Return our attention pattern, shortened to its period, and the window."""
-    local = [kind == "sliding_attention" for kind in theirs.layer_types]
-    reach = theirs.sliding_window
-    if not any(local) or reach is None or reach >= theirs.max_position_embeddings:
+def _read_reaches(hf: Any) -> tuple[list[str] | None, int | None]:
+    """Return the attention pattern, shortened to its period, and the window."""
+    local = [kind == "sliding_attention" for kind in hf.layer_types]
+    reach = hf.sliding_window
+    if not any(local) or reach is None or reach >= hf.max_position_embeddings:
         return None, None
     names = ["local" if is_local else "global" for is_local in local]
     lengths = (n for n in range(1, len(names) + 1) if len(names) % n == 0)
@@ -260,37 +260,32 @@ def _read_reaches(theirs: Any) -> tuple[list[str] | None, int | None]:
     return (None if all(local) else names[:period]), reach
 
 
-def _layer_types(ours: ModelConfig) -> list[str]:
-    if window(ours) is None:
-        return ["full_attention"] * ours.n_layers
+def _layer_types(config: ModelConfig) -> list[str]:
+    if window(config) is None:
+        return ["full_attention"] * config.n_layers
     kinds = {"local": "sliding_attention", "global": "full_attention"}
-    return [kinds[reach] for reach in ours.layer_reaches]
+    return [kinds[reach] for reach in config.layer_reaches]
 
 
-def _scale(theirs: Any) -> float | None:
-    scale: float = theirs.query_pre_attn_scalar**-0.5
-    return None if theirs.query_pre_attn_scalar == theirs.head_dim else scale
+def _scale(hf: Any) -> float | None:
+    scale: float = hf.query_pre_attn_scalar**-0.5
+    return None if hf.query_pre_attn_scalar == hf.head_dim else scale
 
 
 def _scalar(scale: float) -> int:
-    """Return the whole number of which a scale of the scores is one over the square root.
-
-    Raises:
-        InputError: where there is none.
-    """
+    """Return the integer n with ``scale = 1 / sqrt(n)``; an InputError if there is none."""
     scalar = round(scale**-2)
     if scalar < 1 or not math.isclose(scalar**-0.5, scale, rel_tol=1e-9):
         raise InputError(
-            f"model.attention.scale={scale:g} cannot be expressed: Gemma 2 divides scores by the "
-            "square root of a whole number."
+            f"model.attention.scale={scale:g} is not supported by Gemma 2, which divides scores by "
+            "the square root of a whole number."
         )
     return scalar
 
 
-def _refuse(theirs: Any, name: str, neutral: Any) -> None:
-    value = getattr(theirs, name)
+def _refuse(hf: Any, name: str, neutral: Any) -> None:
+    value = getattr(hf, name)
     if value != neutral:
         raise InputError(
-            f"{name}={value} has no counterpart here; only models with {name}={neutral} can be "
-            "loaded."
+            f"{name}={value} is not supported; only models with {name}={neutral} can be loaded."
         )

@@ -1,4 +1,4 @@
-"""Models of `transformers` as ours, and ours as theirs: configuration and tensors, bit for bit."""
+"""Conversion of models from and to `transformers`: configuration and tensors, bit for bit."""
 
 from __future__ import annotations
 
@@ -13,23 +13,23 @@ from transformers import AutoConfig, AutoModelForCausalLM
 
 from lm_experiments.errors import InputError
 from lm_experiments.interop import configs
-from lm_experiments.interop.fit import fitting_family
 from lm_experiments.interop.layouts import LAYOUTS, Layout, halves_from_pairs
 from lm_experiments.interop.modules import HEAD, MODULES, Modules
 from lm_experiments.interop.options import option
-from lm_experiments.interop.sources import Folder, LoadedModel, Source, check_tensors
+from lm_experiments.interop.support import fitting_family
+from lm_experiments.interop.weights import Source, check_tensors, from_folder, from_model
 from lm_experiments.model import ModelConfig, Transformer, sketch_model
-from lm_experiments.model.positions.rope import turning_columns
+from lm_experiments.model.positions.rope import rotated_columns
 
 
 @dataclass(frozen=True)
 class Family:
-    """One of their architectures.
+    """A Hugging Face architecture.
 
     Attributes:
-        modules: which module of theirs is which of ours.
-        read: their configuration to the fields of ours.
-        write: our configuration to the fields of theirs.
+        modules: the mapping of modules.
+        read: maps a Hugging Face configuration to the fields of a `ModelConfig`.
+        write: maps a `ModelConfig` to the fields of a Hugging Face configuration.
     """
 
     modules: Modules
@@ -53,51 +53,51 @@ KINDS = ("weight", "bias")
 
 
 @dataclass(frozen=True)
-class Rule:
-    """One tensor of theirs, and those of ours that it holds, in order."""
+class TensorMap:
+    """A Hugging Face tensor, and the tensors of ours that it holds, in order."""
 
-    theirs: str
+    hf: str
     ours: tuple[str, ...]
     layout: Layout
 
 
 def from_hf(source: str | Path | nn.Module) -> tuple[ModelConfig, dict[str, Tensor]]:
-    """Return our configuration and state for a model of theirs.
+    """Return our configuration and state dict for a Hugging Face model.
 
-    Dropout is not taken over: it acts in training alone. Tensors are copies, in their own type,
-    made one at a time.
+    Dropout is dropped, since it matters in training only. Tensors are copied one at a time and
+    keep their dtype.
 
     Args:
         source: a folder with ``config.json`` and safetensors, or a loaded model.
 
     Raises:
-        InputError: for a class or an option without a counterpart, and where the tensors are
-            not those of the configuration; they are listed.
+        InputError: for a class or an option that is not supported, and if the tensors do not match
+            the configuration.
     """
-    opened: Source = LoadedModel(source) if isinstance(source, nn.Module) else Folder(Path(source))
+    opened = from_model(source) if isinstance(source, nn.Module) else from_folder(Path(source))
     ours = config_from_hf(opened.config)
     return ours, _read(opened.config.model_type, ours, opened)
 
 
-def config_from_hf(theirs: Any) -> ModelConfig:
-    """Return our configuration for one of theirs.
+def config_from_hf(hf_config: Any) -> ModelConfig:
+    """Return our configuration for a Hugging Face configuration.
 
     Raises:
-        InputError: for a class or an option without a counterpart.
+        InputError: for a class or an option that is not supported.
     """
-    kind = theirs.model_type
+    kind = hf_config.model_type
     if kind not in FAMILIES:
         raise InputError(
             f"A model of type {kind!r} cannot be loaded; the types that can are "
             f"{', '.join(FAMILIES)}."
         )
-    return ModelConfig(**FAMILIES[kind].read(theirs))
+    return ModelConfig(**FAMILIES[kind].read(hf_config))
 
 
 def load_hf(source: str | Path | nn.Module) -> Transformer:
-    """Return a model of theirs as ours, in evaluation mode; see `from_hf`.
+    """Load a Hugging Face model as ours, in evaluation mode; see `from_hf`.
 
-    The model's memory is its tensors': at no time is there a second copy of all of them.
+    There is never a second copy of all tensors in memory.
     """
     config, state = from_hf(source)
     model = sketch_model(config).to_empty(device="cpu")
@@ -108,112 +108,102 @@ def load_hf(source: str | Path | nn.Module) -> Transformer:
 
 
 def to_hf(config: ModelConfig, state: Mapping[str, Tensor]) -> tuple[Any, dict[str, Tensor]]:
-    """Return their configuration and state for a model of ours.
+    """Return the Hugging Face configuration and state dict for a model of ours.
 
-    RoPE's interleaved pairs become halves, by reordering rows. Where their class has a bias or a
-    gain that ours lacks, it is written as zeros or ones.
+    Interleaved RoPE pairs are reordered to halves. A bias or a gain that only the Hugging Face
+    class has is written as zeros or ones.
 
     Args:
-        config: of a model that one of `FAMILIES` can express.
+        config: the configuration of the model.
         state: its ``state_dict()``.
 
     Raises:
-        InputError: where no class of theirs expresses it, naming the choices.
+        InputError: if no Hugging Face class fits, with the unsupported choices.
     """
     kind = fitting_family(config)
-    theirs = AutoConfig.for_model(kind, **FAMILIES[kind].write(config), **_NO_SPECIAL_TOKENS)
+    hf_config = AutoConfig.for_model(kind, **FAMILIES[kind].write(config), **_NO_SPECIAL_TOKENS)
     state = _halved(config, state)
     dtype = state["embedding.weight"].dtype
     mapped = {
-        rule.theirs: rule.layout.pack([state[name] for name in rule.ours], config.n_heads)
-        for rule in rules(kind, config)
+        tensor.hf: tensor.layout.pack([state[name] for name in tensor.ours], config.n_heads)
+        for tensor in tensor_maps(kind, config)
     }
-    expected = expected_tensors(theirs)
+    expected = expected_tensors(hf_config)
     for name in expected.keys() - mapped.keys():
-        mapped[name] = _neutral(name, expected[name]).to(dtype)
+        fill = torch.zeros if name.endswith(".bias") else torch.ones
+        mapped[name] = fill(expected[name], dtype=dtype)
     if config.tie_embeddings:
-        mapped[f"{HEAD.theirs}.weight"] = mapped[_embedding_of(kind)]
+        mapped[f"{HEAD.hf}.weight"] = mapped[_embedding_of(kind)]
     check_tensors(f"The {kind} written", expected, {k: tuple(v.shape) for k, v in mapped.items()})
-    theirs.dtype = dtype
-    return theirs, mapped
+    hf_config.dtype = dtype
+    return hf_config, mapped
 
 
 _NO_SPECIAL_TOKENS = {"bos_token_id": None, "eos_token_id": None, "pad_token_id": None}
 
 
-def rules(kind: str, config: ModelConfig) -> list[Rule]:
-    """Return which tensor of theirs holds which of ours; a tied head is the embedding's."""
-    there = sketch_model(config).state_dict()
+def tensor_maps(kind: str, config: ModelConfig) -> list[TensorMap]:
+    """Return the mapping of all tensors, without a tied head."""
+    names = sketch_model(config).state_dict()
     found = []
-    for place in FAMILIES[kind].modules.places(config.n_layers):
-        if place is HEAD and config.tie_embeddings:
+    for module in FAMILIES[kind].modules.maps(config.n_layers):
+        if module is HEAD and config.tie_embeddings:
             continue
         for tensor in KINDS:
-            ours = tuple(f"{module}.{tensor}" for module in place.ours)
-            if ours[0] in there:
-                found.append(Rule(f"{place.theirs}.{tensor}", ours, LAYOUTS[place.layout]))
+            ours = tuple(f"{name}.{tensor}" for name in module.ours)
+            if ours[0] in names:
+                found.append(TensorMap(f"{module.hf}.{tensor}", ours, LAYOUTS[module.layout]))
     return found
 
 
-def expected_tensors(theirs: Any) -> dict[str, tuple[int, ...]]:
-    """Return the names and shapes of the tensors of their model; nothing is allocated."""
+def expected_tensors(hf_config: Any) -> dict[str, tuple[int, ...]]:
+    """Return names and shapes of the tensors of a Hugging Face model, without allocating it."""
     with torch.device("meta"):
-        model = AutoModelForCausalLM.from_config(theirs)
+        model = AutoModelForCausalLM.from_config(hf_config)
     return {name: tuple(tensor.shape) for name, tensor in model.state_dict().items()}
 
 
 def _read(kind: str, config: ModelConfig, source: Source) -> dict[str, Tensor]:
-    """Read, tensor by tensor, what a source holds, having checked names and shapes of all."""
-    found = rules(kind, config)
+    """Check names and shapes of all tensors, then read them one by one."""
+    maps = tensor_maps(kind, config)
     shapes = sketch_model(config).state_dict()
     expected = {
-        rule.theirs: tuple(
-            rule.layout.pack([shapes[name] for name in rule.ours], config.n_heads).shape
-        )
-        for rule in found
+        tensor.hf: tensor.layout.pack([shapes[name] for name in tensor.ours], config.n_heads).shape
+        for tensor in maps
     }
     source.select(FAMILIES[kind].modules.prefix, tied=config.tie_embeddings)
     check_tensors(source.name, expected, source.shapes)
-    if config.tie_embeddings and isinstance(source, Folder):
+    if config.tie_embeddings:
         source.check_tied(_embedding_of(kind))
     state: dict[str, Tensor] = {}
-    # The largest first: two copies of one tensor are then never on top of all others.
-    for rule in sorted(found, key=lambda rule: -_elements(expected[rule.theirs])):
-        parts = rule.layout.unpack(source.read(rule.theirs), config.n_heads)
+    # The largest first, so that its temporary second copy does not add to the memory peak.
+    for tensor in sorted(maps, key=lambda tensor: -expected[tensor.hf].numel()):
+        parts = tensor.layout.unpack(source.read(tensor.hf), config.n_heads)
         state |= {
             name: part.detach().clone(memory_format=torch.contiguous_format)
-            for name, part in zip(rule.ours, parts, strict=True)
+            for name, part in zip(tensor.ours, parts, strict=True)
         }
     if config.tie_embeddings:
         state["head.weight"] = state["embedding.weight"]
     return {name: state[name] for name in shapes}
 
 
-def _elements(shape: tuple[int, ...]) -> int:
-    return torch.Size(shape).numel()
-
-
 def _halved(config: ModelConfig, state: Mapping[str, Tensor]) -> Mapping[str, Tensor]:
-    """Return the state of the same model with RoPE's pairs as halves."""
+    """Return the state dict with RoPE pairs reordered to halves."""
     if config.position.name != "rope" or option(config, "position.pairing") == "half":
         return state
     width = config.width_of_head
-    turned = turning_columns(option(config, "position.fraction"), width)
+    rotated = rotated_columns(option(config, "position.fraction"), width)
     modules = ("query", "key", "query_norm", "key_norm")
     return {
-        name: halves_from_pairs(tensor, width, turned)
+        name: halves_from_pairs(tensor, width, rotated)
         if name.split(".")[-2] in modules and ".attention." in name
         else tensor
         for name, tensor in state.items()
     }
 
 
-def _neutral(name: str, shape: tuple[int, ...]) -> Tensor:
-    """Return the values of a tensor that ours lacks: biases of 0, gains of 1."""
-    return torch.zeros(shape) if name.endswith(".bias") else torch.ones(shape)
-
-
 def _embedding_of(kind: str) -> str:
     modules = FAMILIES[kind].modules
-    [place] = [place for place in modules.outer if place.ours == ("embedding",)]
-    return f"{modules.prefix}.{place.theirs}.weight"
+    [embedding] = [module for module in modules.outer if module.ours == ("embedding",)]
+    return f"{modules.prefix}.{embedding.hf}.weight"

@@ -1,4 +1,4 @@
-"""How a tensor of theirs holds one or three of ours: as it is, transposed, stacked, or by head."""
+"""How a Hugging Face tensor holds one or three of ours: same, transposed, stacked, by head."""
 
 from __future__ import annotations
 
@@ -11,11 +11,11 @@ from torch import Tensor
 
 @dataclass(frozen=True)
 class Layout:
-    """Two inverse functions, exact to the bit.
+    """Two functions that are exact inverses of each other.
 
     Attributes:
-        pack: (our tensors, heads) to the tensor of theirs.
-        unpack: (their tensor, heads) to ours, which may be views of it.
+        pack: (our tensors, heads) to the Hugging Face tensor.
+        unpack: (Hugging Face tensor, heads) to our tensors, which may be views.
     """
 
     pack: Callable[[Sequence[Tensor], int], Tensor]
@@ -36,29 +36,29 @@ def _split(rows: Tensor, heads: int) -> Tensor:
 
 LAYOUTS = {
     "same": Layout(lambda parts, heads: parts[0], lambda whole, heads: [whole]),
-    # GPT-2's layers hold weights of shape (in, out); a bias is its own transpose.
+    # GPT-2's Conv1D weights have shape (in, out); a bias is its own transpose.
     "transposed": Layout(lambda parts, heads: parts[0].t(), lambda whole, heads: [whole.t()]),
-    # All queries, then all keys, then all values, as GPT-2 has them.
+    # All queries, then all keys, then all values (GPT-2).
     "stacked": Layout(
         lambda parts, heads: torch.cat(list(parts)).t(), lambda whole, heads: whole.t().chunk(3)
     ),
-    # The queries, keys and values of the first head, then of the second, as Megatron has them.
+    # Query, key and value of the first head, then of the second, and so on (Megatron).
     "by_head": Layout(_pack_by_head, _unpack_by_head),
 }
 
 
-def halves_from_pairs(rows: Tensor, head_width: int, turned: int) -> Tensor:
-    """Reorder the rows of a query or key projection from interleaved RoPE pairs to halves.
+def halves_from_pairs(rows: Tensor, head_width: int, rotated: int) -> Tensor:
+    """Reorder the rows of a query or key projection from `interleaved` to `half` RoPE pairing.
 
-    Column 2k of the ``turned`` columns of a head goes to place k, column 2k + 1 to turned/2 + k:
-    where `half` pairing finds them, so that the scores of queries and keys stay what they are.
+    Of the first ``rotated`` rows of a head, row 2k moves to k and row 2k + 1 to rotated/2 + k. The
+    scores do not change.
 
     Args:
-        rows: (heads * head_width, ...), a weight, a bias, or the gain of a norm of these rows.
-        head_width: the rows of one head.
-        turned: how many of them, from the first on, RoPE turns.
+        rows: (heads * head_width, ...), a weight, a bias, or the gain of a QK norm.
+        head_width: the number of rows of one head.
+        rotated: how many of them RoPE rotates, from the first on.
     """
     order = torch.arange(head_width)
-    order[:turned] = torch.arange(turned).view(-1, 2).t().flatten()
+    order[:rotated] = torch.arange(rotated).view(-1, 2).t().flatten()
     heads = _split(rows, len(rows) // head_width)
     return heads[:, order.to(rows.device)].flatten(0, 1)

@@ -1,4 +1,4 @@
-"""What a configuration of ours has in force: options at their defaults, heads, biases."""
+"""Options of a model configuration with defaults filled in."""
 
 from __future__ import annotations
 
@@ -9,38 +9,37 @@ from lm_experiments.model import AXES, Choice, ModelConfig, sketch_model
 from lm_experiments.model.registry import component
 
 
-def option(ours: ModelConfig, path: str) -> Any:
-    """Return a value by its path below ``model``: ``bias``, ``norm``, ``norm.eps``.
+def option(config: ModelConfig, path: str) -> Any:
+    """Return a value by its path below ``model``, such as ``bias``, ``norm`` or ``norm.eps``.
 
-    The value of an axis is the name of its component, that of an option a component does not have
-    is None.
+    An axis gives the name of its component. An option that the component lacks gives None.
     """
     axis, _, name = path.partition(".")
     if axis not in AXES:
-        return getattr(ours, axis)
-    choice = getattr(ours, axis)
+        return getattr(config, axis)
+    choice = getattr(config, axis)
     return options_of(axis, choice).get(name) if name else choice.name
 
 
 def options_of(axis: str, choice: Choice) -> dict[str, Any]:
-    """Return the options of a chosen component, as they are in force."""
+    """Return the options of a component, with defaults filled in."""
     options = component(axis, choice.name).options() if choice.options is None else choice.options
     return dataclasses.asdict(options)
 
 
-def attention_bias(ours: ModelConfig) -> bool:
+def attention_bias(config: ModelConfig) -> bool:
     """Return whether the projections of attention have biases."""
-    own = option(ours, "attention.bias")
-    return bool(ours.bias if own is None else own)
+    own = option(config, "attention.bias")
+    return bool(config.bias if own is None else own)
 
 
-def kv_heads(ours: ModelConfig) -> int | None:
-    """Return how many heads of keys and values there are; None where that means nothing."""
-    return getattr(sketch_model(ours).blocks[0].attention, "kv_heads", None)
+def kv_heads(config: ModelConfig) -> int | None:
+    """Return the number of key-value heads, None if the attention does not have any."""
+    return getattr(sketch_model(config).blocks[0].attention, "kv_heads", None)
 
 
-def window(ours: ModelConfig) -> int | None:
-    """Return the window of the local layers, None where attention has none."""
-    blocks = sketch_model(ours).blocks
+def window(config: ModelConfig) -> int | None:
+    """Return the window of the local layers, None if there is none."""
+    blocks = sketch_model(config).blocks
     windows = [getattr(block.attention, "window", None) for block in blocks]
     return next((reach for reach in windows if reach is not None), None)

@@ -1,4 +1,4 @@
-"""RoPE's wavelengths and their scaling, as their configurations name them and as ours do."""
+"""Conversion of RoPE options from and to Hugging Face's ``rope_parameters``."""
 
 from __future__ import annotations
 
@@ -9,10 +9,10 @@ from typing import Any
 from lm_experiments.errors import InputError
 from lm_experiments.interop.options import option
 from lm_experiments.model import Choice, ModelConfig, choose
-from lm_experiments.model.positions.rope import turning_columns
+from lm_experiments.model.positions.rope import rotated_columns
 from lm_experiments.model.positions.scaling import SCALINGS
 
-# Their name of a scaling -> ours, and what each of its parameters is called here.
+# Hugging Face's name of a scaling -> our name, and our names of its parameters.
 _LENGTH = {"factor": "factor", "original_max_position_embeddings": "original_context"}
 _SCALINGS: Mapping[str, tuple[str, Mapping[str, str]]] = {
     "default": ("none", {}),
@@ -31,20 +31,18 @@ _KNOWN = ("rope_type", "type", "rope_theta", "partial_rotary_factor")
 
 
 def read_rope(parameters: Mapping[str, Any], *, partial: bool) -> Choice:
-    """Return our choice of RoPE for their ``rope_parameters``.
+    """Return our RoPE options for ``rope_parameters``.
 
     Args:
-        parameters: theirs, as a loaded configuration has them.
-        partial: whether the family reads ``partial_rotary_factor``.
+        parameters: the ``rope_parameters`` of a loaded configuration.
+        partial: whether the family uses ``partial_rotary_factor``.
 
     Raises:
-        InputError: for a scaling, or a parameter of one, that has no counterpart here.
+        InputError: for a scaling or a parameter that is not supported.
     """
     kind = parameters["rope_type"]
     if kind not in _SCALINGS:
-        raise InputError(
-            f"rope_type={kind!r} has no counterpart here; it can be {', '.join(_SCALINGS)}."
-        )
+        raise InputError(f"rope_type={kind!r} is not supported; it can be {', '.join(_SCALINGS)}.")
     scaling, names = _SCALINGS[kind]
     given = {key: value for key, value in parameters.items() if value is not None}
     options = {names[key]: value for key, value in given.items() if key in names}
@@ -56,34 +54,34 @@ def read_rope(parameters: Mapping[str, Any], *, partial: bool) -> Choice:
     return choose("position", "rope", {**own, "scaling": scaling, **options})
 
 
-def write_rope(ours: ModelConfig, *, partial: bool) -> dict[str, Any]:
-    """Return their ``rope_parameters`` for our choice of RoPE.
+def write_rope(config: ModelConfig, *, partial: bool) -> dict[str, Any]:
+    """Return the ``rope_parameters`` for our RoPE options.
 
-    NTK-aware scaling by a fixed factor is another theta, and written as that.
+    NTK-aware scaling by a fixed factor is written as a larger theta.
     """
-    theta, scaling = option(ours, "position.theta"), option(ours, "position.scaling")
-    turned = turning_columns(option(ours, "position.fraction"), ours.width_of_head)
-    own = {"partial_rotary_factor": _fraction(turned, ours.width_of_head)} if partial else {}
+    theta, scaling = option(config, "position.theta"), option(config, "position.scaling")
+    rotated = rotated_columns(option(config, "position.fraction"), config.width_of_head)
+    own = {"partial_rotary_factor": _fraction(rotated, config.width_of_head)} if partial else {}
     if scaling == "ntk":
-        theta *= option(ours, "position.factor") ** (turned / (turned - 2))
+        theta *= option(config, "position.factor") ** (rotated / (rotated - 2))
         scaling = "none"
     kind = next(kind for kind, (name, _) in _SCALINGS.items() if name == scaling)
     defaults = SCALINGS[scaling].reads
     given = {
-        theirs: option(ours, f"position.{name}") or defaults[name]
+        theirs: option(config, f"position.{name}") or defaults[name]
         for theirs, name in _SCALINGS[kind][1].items()
     }
     return {"rope_type": kind, "rope_theta": float(theta), **own, **given}
 
 
-def _fraction(turned: int, width: int) -> float:
-    """Return the fraction of which theirs, which rounds down, makes ``turned`` columns."""
-    fraction = turned / width
-    return fraction if int(width * fraction) == turned else math.nextafter(fraction, 1)
+def _fraction(rotated: int, width: int) -> float:
+    """Return the fraction that gives ``rotated`` columns in transformers, which rounds down."""
+    fraction = rotated / width
+    return fraction if int(width * fraction) == rotated else math.nextafter(fraction, 1)
 
 
 def _check_default(key: str, parameters: Mapping[str, Any]) -> None:
-    """Refuse a parameter that our scalings do not have, unless it says what they do anyway."""
+    """Raise an InputError for an unsupported parameter, unless it has the value that we use."""
     value = parameters[key]
     if key == "truncate" and value is True:
         return
@@ -91,6 +89,5 @@ def _check_default(key: str, parameters: Mapping[str, Any]) -> None:
     if key == "attention_factor" and math.isclose(value, temperature, rel_tol=1e-9):
         return
     raise InputError(
-        f"rope_parameters: {key}={value} has no counterpart here; only models without it can be "
-        "loaded."
+        f"rope_parameters: {key}={value} is not supported; only models without it can be loaded."
     )

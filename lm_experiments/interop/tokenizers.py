@@ -1,4 +1,4 @@
-"""Our tokenizers as those of `transformers`, and theirs as ours, id for id."""
+"""Conversion of tokenizers from and to `transformers`, with the same ids."""
 
 from __future__ import annotations
 
@@ -16,19 +16,19 @@ from lm_experiments.data.pretrained import FileTokenizer
 from lm_experiments.data.tokenizer import END_OF_TEXT, UNKNOWN
 from lm_experiments.errors import InputError
 
-# Its name in their vocabulary: no single character, so that it is nobody's.
+# Longer than a character, so that it is not in the vocabulary of any `chars` tokenizer.
 UNKNOWN_NAME = "<unk>"
-# Tokenizers that were read from files: their end of text has a name of its own.
+# Tokenizers read from files define their own end-of-text token.
 FROM_FILES = ("file", "gpt2")
 
 
 def to_fast(tokenizer: Tokenizer) -> Any:
     """Return a `PreTrainedTokenizerFast` that gives the same ids and the same text.
 
-    The end of text is its ``eos_token``. As here, no text encodes to it, not even its own name.
+    The end of text is its ``eos_token``. No text encodes to it, not even its own name.
 
     Raises:
-        InputError: for a tokenizer that cannot be expressed; the message lists those that can.
+        InputError: for a tokenizer that cannot be exported.
     """
     if tokenizer.name not in _BACKENDS:
         raise InputError(
@@ -39,42 +39,42 @@ def to_fast(tokenizer: Tokenizer) -> Any:
     end = state["end_of_text"] if tokenizer.name in FROM_FILES else END_OF_TEXT
     fast = PreTrainedTokenizerFast(
         tokenizer_object=_BACKENDS[tokenizer.name](state),
-        # Documents start after the end of another, as GPT-2's do.
+        # As in GPT-2, a document follows the end of another.
         bos_token=end,
         eos_token=end,
-        # Else the name of the end of text would encode to it.
+        # Otherwise the name of the end of text would encode to it.
         split_special_tokens=True,
         clean_up_tokenization_spaces=False,
     )
     if fast.eos_token_id != tokenizer.end_of_text_id:
         raise InputError(
-            f"The vocabulary of tokenizer={tokenizer.name} holds {end} as ordinary text, which "
-            "theirs cannot tell from the end of a text."
+            f"The vocabulary of tokenizer={tokenizer.name} holds {end} as ordinary text, so that "
+            "transformers would confuse it with the end of a text."
         )
     return fast
 
 
 def from_folder(folder: Path) -> Tokenizer:
-    """Return the tokenizer of a folder of theirs; documents end with its ``eos_token``.
+    """Return the tokenizer of a Hugging Face folder; documents end with its ``eos_token``.
 
-    As here, nothing is added to a text, and no text encodes to a special token.
+    Nothing is added to a text, and no text encodes to a special token.
 
     Raises:
-        InputError: where there is none, or none that ends documents.
+        InputError: if there is none, or it has no ``eos_token``.
     """
     try:
-        theirs = AutoTokenizer.from_pretrained(folder, local_files_only=True)
-        backend = theirs.backend_tokenizer
+        hf_tokenizer = AutoTokenizer.from_pretrained(folder, local_files_only=True)
+        backend = hf_tokenizer.backend_tokenizer
     except (OSError, ValueError, AttributeError) as error:
         raise InputError(
             f"{folder} has no tokenizer that can be loaded; it needs a tokenizer.json."
         ) from error
-    if theirs.eos_token is None:
+    if hf_tokenizer.eos_token is None:
         raise InputError(
             f"The tokenizer of {folder} has no eos_token to end documents with; set it in its "
             "tokenizer_config.json."
         )
-    return FileTokenizer(backend, theirs.eos_token)
+    return FileTokenizer(backend, hf_tokenizer.eos_token)
 
 
 def _bpe(state: Any) -> backends.Tokenizer:
@@ -97,9 +97,9 @@ def _bytes(state: Any) -> backends.Tokenizer:
 
 
 def _byte_of(character: str) -> int:
-    """Return the byte that a character of the byte-level alphabet stands for.
+    """Return the byte of a character of the byte-level alphabet.
 
-    Printable bytes are their own character; the others follow from U+0100 on, in their order.
+    Printable bytes map to their own character; the others follow in order from U+0100.
     """
     code = ord(character)
     if code < 256:
@@ -109,7 +109,7 @@ def _byte_of(character: str) -> int:
 
 
 def _chars(state: Any) -> backends.Tokenizer:
-    """Return a vocabulary of words that are single characters."""
+    """Return a word-level tokenizer whose words are single characters."""
     names = [*state, UNKNOWN_NAME]
     vocabulary = {name: token for token, name in enumerate(names)}
     backend = backends.Tokenizer(models.WordLevel(vocabulary, unk_token=UNKNOWN_NAME))

@@ -1,4 +1,4 @@
-"""Self-attention: which heads share keys, how scores are made, and how far a query sees."""
+"""Self-attention: multi-head, grouped-query, multi-query and sliding-window."""
 
 from __future__ import annotations
 
@@ -8,9 +8,10 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor, nn
 
-from lm_experiments.model.backends import Scope, attend
+from lm_experiments.model.attention_kernels import AttentionContext, attend
 from lm_experiments.model.cache import LayerCache
-from lm_experiments.model.linear import Linear
+from lm_experiments.model.checks import check_at_least_one, check_choice, check_positive
+from lm_experiments.model.projection import Projection
 from lm_experiments.model.registry import build, choose, register
 
 QK_NORMS = ("none", "rmsnorm", "layernorm", "l2")
@@ -19,12 +20,12 @@ QK_NORM_WIDTHS = ("head", "model")
 
 @dataclass(frozen=True)
 class AttentionSizes:
-    """What attention is built from.
+    """The sizes an attention layer is built from.
 
     Attributes:
-        bias: gives its projections biases, where its options leave that open.
-        local: whether its window, where it has one, is in force in this layer.
-        scale: multiplies the scale of the scores, where an init scheme asks for that.
+        bias: whether projections have biases, unless the options decide it.
+        local: whether the window, if any, applies in this layer.
+        scale: a factor on the scale of the scores, set by the init scheme.
     """
 
     d_model: int
@@ -37,24 +38,30 @@ class AttentionSizes:
 
 
 class Attention(nn.Module):
-    """Base of all attentions: built with (options, sizes), maps (batch, length, d_model) to itself.
+    """Base class of attention layers, built with (options, sizes).
 
-    The position encoding is not part of attention: the scope of each call holds it.
+    Maps (batch, length, d_model) to the same shape. The position encoding and the mask come with
+    the context of each call.
 
     Attributes:
-        window: how many positions a query sees, itself included; None for all before it.
-        softcap: the cap of the scores, None for none.
+        window: how many positions a query attends to, including itself; None for all earlier ones.
+        softcap: the cap of the scores, or None.
     """
 
     window: int | None = None
     softcap: float | None = None
 
-    def forward(self, x: Tensor, scope: Scope, cache: LayerCache | None = None) -> Tensor:
-        """Mix each position of ``x`` with those before it that are in ``scope``."""
+    def forward(
+        self, x: Tensor, context: AttentionContext, cache: LayerCache | None = None
+    ) -> Tensor:
+        """Let each position of ``x`` attend to those that the mask of ``context`` allows."""
         raise NotImplementedError
 
     def flops(self, length: int) -> int:
-        """Return the forward FLOPs of the scores and the mixing, for one full square sequence."""
+        """Return the forward FLOPs of the scores and the weighted sum of values.
+
+        By convention the full square is counted, also with a causal mask or a window.
+        """
         raise NotImplementedError
 
 
@@ -62,14 +69,18 @@ class Attention(nn.Module):
 class AttentionOptions:
     """Options of attention.
 
-    ``kv_heads`` is the number of heads of keys and values; null leaves it to the kind of attention.
-    ``qk_norm`` normalises queries and keys before they are rotated: none, rmsnorm, layernorm, or
-    l2, which makes them unit vectors and learns the scale of their products, one for the layer
-    (Henry et al. 2020). ``qk_norm_width`` is what one norm spans: a ``head``, or all heads together
-    (``model``, as in OLMo 2). ``window`` is how many positions a query sees, itself included.
-    ``softcap`` bounds scores to ``cap * tanh(scores / cap)``. ``scale`` multiplies the products;
-    null for 1 / sqrt(head width), or 1 with l2. ``bias`` gives the four projections biases; null
-    for ``model.bias``.
+    Attributes:
+        kv_heads: the number of key-value heads; None for the default of the component.
+        qk_norm: normalises queries and keys before the rotation: ``none``, ``rmsnorm``,
+            ``layernorm``, or ``l2``, which makes them unit vectors with one learned scale for the
+            layer (Henry et al. 2020).
+        qk_norm_width: what one norm spans: a ``head``, or all heads together (``model``, as in
+            OLMo 2).
+        qk_norm_eps: the eps of that norm.
+        window: how many positions a query attends to, including itself.
+        softcap: scores become ``cap * tanh(scores / cap)``.
+        scale: multiplies the scores; None for 1 / sqrt(head width), or 1 with l2.
+        bias: whether the four projections have biases; None for ``model.bias``.
     """
 
     kv_heads: int | None = None
@@ -82,41 +93,22 @@ class AttentionOptions:
     bias: bool | None = None
 
     def __post_init__(self) -> None:
-        _one_of("qk_norm", self.qk_norm, QK_NORMS)
-        _one_of("qk_norm_width", self.qk_norm_width, QK_NORM_WIDTHS)
+        key = "model.attention."
+        check_choice(f"{key}qk_norm", self.qk_norm, QK_NORMS)
+        check_choice(f"{key}qk_norm_width", self.qk_norm_width, QK_NORM_WIDTHS)
         for name in ("kv_heads", "window"):
-            value = getattr(self, name)
-            if value is not None and value < 1:
-                raise ValueError(f"model.attention.{name}={value} must be at least 1, or null.")
+            check_at_least_one(f"{key}{name}", getattr(self, name), optional=True)
         for name in ("softcap", "scale"):
-            value = getattr(self, name)
-            if value is not None and value <= 0:
-                raise ValueError(f"model.attention.{name}={value:g} must be positive, or null.")
-        self._check_qk_norm()
-
-    def _check_qk_norm(self) -> None:
-        if self.qk_norm_eps <= 0:
-            raise ValueError(
-                f"model.attention.qk_norm_eps={self.qk_norm_eps:g} must be positive, for example "
-                "1e-5."
-            )
-        if self.qk_norm_width != "head" and self.qk_norm in ("none", "l2"):
-            raise ValueError(
-                f"model.attention.qk_norm_width={self.qk_norm_width} does nothing with "
-                f"qk_norm={self.qk_norm}; type model.attention.qk_norm=rmsnorm or layernorm."
-            )
-        if self.qk_norm_eps != 1e-5 and self.qk_norm in ("none", "l2"):
-            raise ValueError(
-                f"model.attention.qk_norm_eps={self.qk_norm_eps:g} does nothing with "
-                f"qk_norm={self.qk_norm}; type model.attention.qk_norm=rmsnorm or layernorm."
-            )
-
-
-def _one_of(name: str, value: str, allowed: tuple[str, ...]) -> None:
-    if value not in allowed:
-        raise ValueError(
-            f"model.attention.{name}={value} is not known; it can be {', '.join(allowed)}."
-        )
+            check_positive(f"{key}{name}", getattr(self, name))
+        check_positive(f"{key}qk_norm_eps", self.qk_norm_eps, "for example 1e-5")
+        if self.qk_norm in ("rmsnorm", "layernorm"):
+            return
+        for name, default in (("qk_norm_width", "head"), ("qk_norm_eps", 1e-5)):
+            if getattr(self, name) != default:
+                raise ValueError(
+                    f"{key}{name}={getattr(self, name)} does nothing with qk_norm={self.qk_norm}; "
+                    f"type {key}qk_norm=rmsnorm or layernorm."
+                )
 
 
 @register("attention", "causal", AttentionOptions)
@@ -132,36 +124,35 @@ class CausalAttention(Attention):
         self.scale = _scale(options, sizes)
         bias = sizes.bias if options.bias is None else options.bias
         inner, narrow = sizes.n_heads * sizes.head_width, self.kv_heads * sizes.head_width
-        self.query = Linear(sizes.d_model, inner, role="query", bias=bias)
-        self.key = Linear(sizes.d_model, narrow, role="key", bias=bias)
-        self.value = Linear(sizes.d_model, narrow, role="value", bias=bias)
-        self.out = Linear(inner, sizes.d_model, role="out", bias=bias)
+        self.query = Projection(sizes.d_model, inner, role="query", bias=bias)
+        self.key = Projection(sizes.d_model, narrow, role="key", bias=bias)
+        self.value = Projection(sizes.d_model, narrow, role="value", bias=bias)
+        self.out = Projection(inner, sizes.d_model, role="out", bias=bias)
         self.qk_norm_width = options.qk_norm_width
         self.query_norm = self._qk_norm(options, inner)
         self.key_norm = self._qk_norm(options, narrow, keys=True)
 
-    def forward(self, x: Tensor, scope: Scope, cache: LayerCache | None = None) -> Tensor:
-        """Mix each position of ``x`` with those before it that are in ``scope``."""
+    def forward(
+        self, x: Tensor, context: AttentionContext, cache: LayerCache | None = None
+    ) -> Tensor:
+        """Let each position of ``x`` attend to those that the mask of ``context`` allows."""
         query = self._heads(self.query(x), self.query_norm)
         key = self._heads(self.key(x), self.key_norm)
-        query = scope.position.rotate(query, scope.phases)
-        key = scope.position.rotate(key, scope.phases)
+        query = context.position.rotate(query, context.phases)
+        key = context.position.rotate(key, context.phases)
         value = self._heads(self.value(x), None)
         if cache is not None:
             key, value = cache.extend(key, value)
-        mixed = attend(query, key, value, scope, self.scale, self.softcap)
+        mixed = attend(query, key, value, context, self.scale, self.softcap)
         out: Tensor = self.out(mixed.transpose(1, 2).flatten(2))
         return out
 
     def flops(self, length: int) -> int:
-        """Return the forward FLOPs of the scores and the mixing, for one full square sequence.
-
-        A window does not make them fewer: by convention the full square is counted.
-        """
+        """Return the forward FLOPs of the scores and the weighted sum, over the full square."""
         return 4 * length * length * self.sizes.n_heads * self.sizes.head_width
 
     def _heads(self, x: Tensor, norm: nn.Module | None) -> Tensor:
-        """Return (batch, heads, length, head_width), normalised where there is a norm."""
+        """Split ``x`` into heads (batch, heads, length, head_width), and normalise them."""
         batch, length, _ = x.shape
         if norm is not None and self.qk_norm_width == "model":
             x = norm(x)
@@ -208,7 +199,7 @@ class CausalAttention(Attention):
 
 @register("attention", "grouped", AttentionOptions)
 class GroupedAttention(CausalAttention):
-    """Heads in groups of four or more share their keys and values (Ainslie et al. 2023)."""
+    """Groups of four or more heads share one key-value head (Ainslie et al. 2023)."""
 
     def _default_kv_heads(self) -> int:
         heads = self.sizes.n_heads
@@ -217,7 +208,7 @@ class GroupedAttention(CausalAttention):
 
 @register("attention", "multi_query", AttentionOptions)
 class MultiQueryAttention(CausalAttention):
-    """All heads share one head of keys and values (Shazeer 2019)."""
+    """All heads share one key-value head (Shazeer 2019)."""
 
     def _default_kv_heads(self) -> int:
         return 1
@@ -225,15 +216,16 @@ class MultiQueryAttention(CausalAttention):
     def _kv_heads(self, options: AttentionOptions) -> int:
         if options.kv_heads not in (None, 1):
             raise ValueError(
-                f"model.attention.kv_heads={options.kv_heads} is not what attention=multi_query "
-                f"is; type attention=grouped model.attention.kv_heads={options.kv_heads}."
+                f"model.attention.kv_heads={options.kv_heads} does not fit attention=multi_query, "
+                "which has one key-value head; type attention=grouped "
+                f"model.attention.kv_heads={options.kv_heads}."
             )
         return super()._kv_heads(options)
 
 
 @register("attention", "sliding", AttentionOptions)
 class SlidingAttention(CausalAttention):
-    """A query sees the last positions only, a quarter of the context (Beltagy et al. 2020)."""
+    """Sliding-window attention, by default over a quarter of the context (Beltagy et al. 2020)."""
 
     def _window(self, options: AttentionOptions) -> int | None:
         window = super()._window(options)
@@ -241,10 +233,10 @@ class SlidingAttention(CausalAttention):
 
 
 class UnitVectors(nn.Module):
-    """Scale the last dimension to length 1, and for queries times a learned number (Henry 2020).
+    """Scale the last dimension to length 1, times a learned scale for queries (Henry et al. 2020).
 
-    The number starts at ``log2(L^2 - L)`` for contexts of L tokens, which the paper found to let a
-    head attend to one position alone.
+    The scale starts at ``log2(L^2 - L)`` for contexts of L tokens, large enough for a head to
+    attend to a single position.
     """
 
     def __init__(self, context_length: int | None = None) -> None:
@@ -253,13 +245,13 @@ class UnitVectors(nn.Module):
         self.weight = None if context_length is None else nn.Parameter(torch.empty(1))
 
     def reset_parameters(self) -> None:
-        """Set the number to its start."""
+        """Set the scale to its initial value."""
         if self.weight is not None and self.context_length is not None:
             length = max(2, self.context_length)
             nn.init.constant_(self.weight, math.log2(length * length - length))
 
     def forward(self, x: Tensor) -> Tensor:
-        """Normalise the last dimension of ``x`` in float32; the result is cast once."""
+        """Normalise the last dimension of ``x``, computed in float32."""
         unit = nn.functional.normalize(x.float(), dim=-1)
         if self.weight is not None:
             unit = unit * self.weight.float()
@@ -267,9 +259,9 @@ class UnitVectors(nn.Module):
 
 
 def _scale(options: AttentionOptions, sizes: AttentionSizes) -> float | None:
-    """Return what scores are multiplied by, None for 1 / sqrt(head width)."""
+    """Return the factor on the scores, None for 1 / sqrt(head width)."""
     if options.qk_norm == "l2":
-        # Products of unit vectors do not grow with the width, so that muP asks nothing of them.
+        # Products of unit vectors do not grow with the width, so muP does not scale them.
         return 1.0 if options.scale is None else options.scale
     if options.scale is not None:
         return options.scale * sizes.scale

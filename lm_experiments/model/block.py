@@ -1,12 +1,12 @@
-"""The residual block: one algebra that serves every norm placement.
+"""The transformer block. One formula covers every norm placement.
 
-Each sublayer ``f`` (attention, then feed-forward) has three places for a norm::
+Each sublayer ``f`` (attention, then feed-forward) has three optional norms::
 
     x = out_norm(weight * x + residual_norm(f(in_norm(x))))
 
-In a parallel block both sublayers read the same stream, and their outputs are added to it
-together. A placement says which norms there are, how the stream is weighted, and whether a final
-norm follows the last block. It is data: a new placement is a line in `PLACEMENTS`.
+In a parallel block both sublayers read the same residual stream, and their outputs are added to it
+together. A placement says which norms exist, how the residual stream is weighted, and whether a
+final norm follows the last block. A new placement is one entry in `PLACEMENTS`.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from lm_experiments.model.attention import Attention
-from lm_experiments.model.backends import Scope
+from lm_experiments.model.attention_kernels import AttentionContext
 from lm_experiments.model.cache import LayerCache
 from lm_experiments.model.feedforward import FeedForward
 from lm_experiments.model.registry import NoOptions, add
@@ -27,12 +27,16 @@ from lm_experiments.model.registry import NoOptions, add
 
 @dataclass(frozen=True)
 class Placement:
-    """Where a block has its norms, and how its sublayers are joined to the stream.
+    """Where the norms of a block are, and how its sublayers join the residual stream.
 
     Attributes:
-        parallel: whether both sublayers read the same stream.
+        in_norm: whether the input of each sublayer is normalised.
+        residual_norm: whether the output of each sublayer is normalised.
+        out_norm: whether the residual stream is normalised after each sublayer.
+        final_norm: whether a norm follows the last block.
+        parallel: whether both sublayers read the same residual stream.
         shared_norm: whether the sublayers of a parallel block share one ``in_norm``.
-        deep: whether the stream is weighted by ``(2 n_layers)^(1/4)``, and not by 1.
+        deep: whether the residual stream is weighted by ``(2 n_layers)^(1/4)`` (DeepNorm).
     """
 
     in_norm: bool = False
@@ -44,7 +48,7 @@ class Placement:
     deep: bool = False
 
     def stream_weight(self, n_layers: int) -> float:
-        """Return what multiplies the stream where a sublayer's output is added to it."""
+        """Return the factor on the residual stream where a sublayer's output is added."""
         return float((2 * n_layers) ** 0.25) if self.deep else 1.0
 
 
@@ -89,9 +93,9 @@ for _name, (_summary, _placement) in PLACEMENTS.items():
 
 
 class Residual(nn.Module):
-    """A sublayer's way out of the stream and back: its norms, and dropout on its output.
+    """The residual connection of a sublayer: its norms, and dropout on its output.
 
-    An empty place is None rather than an identity, so that it costs nothing.
+    A norm that the placement does not have is None and costs nothing.
     """
 
     def __init__(
@@ -109,11 +113,11 @@ class Residual(nn.Module):
         self.out_norm = build_norm() if placement.out_norm else None
 
     def enter(self, x: Tensor) -> Tensor:
-        """Return what the sublayer reads."""
+        """Return the input of the sublayer."""
         return x if self.in_norm is None else self.in_norm(x)
 
     def branch(self, out: Tensor) -> Tensor:
-        """Return what the sublayer's output adds to the stream."""
+        """Return what is added to the residual stream."""
         if self.residual_norm is not None:
             out = self.residual_norm(out)
         return F.dropout(out, self.dropout, self.training) if self.dropout else out
@@ -126,7 +130,7 @@ class Residual(nn.Module):
 
 
 class Block(nn.Module):
-    """Attention, then feed-forward, each inside a residual connection with its norms."""
+    """Attention, then feed-forward, each with its residual connection and norms."""
 
     def __init__(
         self,
@@ -146,20 +150,24 @@ class Block(nn.Module):
             placement = dataclasses.replace(placement, in_norm=False)
         self.ffn_residual = Residual(placement, build_norm, dropout, weight)
 
-    def forward(self, x: Tensor, scope: Scope, cache: LayerCache | None = None) -> Tensor:
-        """Map the residual stream (batch, length, d_model) to the next block's."""
-        x = self.attention_residual(x, lambda h: self.attention(h, scope, cache))
-        x = self.ffn_residual(x, self.ffn)
-        return x
+    def forward(
+        self, x: Tensor, context: AttentionContext, cache: LayerCache | None = None
+    ) -> Tensor:
+        """Apply the block to the residual stream (batch, length, d_model)."""
+        x = self.attention_residual(x, lambda h: self.attention(h, context, cache))
+        out: Tensor = self.ffn_residual(x, self.ffn)
+        return out
 
 
 class ParallelBlock(Block):
-    """Attention and feed-forward side by side: both read the stream, and add to it together."""
+    """Attention and feed-forward in parallel: both read the stream and are added to it."""
 
-    def forward(self, x: Tensor, scope: Scope, cache: LayerCache | None = None) -> Tensor:
-        """Map the residual stream (batch, length, d_model) to the next block's."""
-        read = self.attention_residual.enter(x)
+    def forward(
+        self, x: Tensor, context: AttentionContext, cache: LayerCache | None = None
+    ) -> Tensor:
+        """Apply the block to the residual stream (batch, length, d_model)."""
+        attention_in = self.attention_residual.enter(x)
         shared = self.ffn_residual.in_norm is None
-        read_too = read if shared else self.ffn_residual.enter(x)
-        mixed = self.attention_residual.branch(self.attention(read, scope, cache))
-        return x + mixed + self.ffn_residual.branch(self.ffn(read_too))
+        ffn_in = attention_in if shared else self.ffn_residual.enter(x)
+        mixed = self.attention_residual.branch(self.attention(attention_in, context, cache))
+        return x + mixed + self.ffn_residual.branch(self.ffn(ffn_in))

@@ -1,4 +1,4 @@
-"""The key-value cache: what generation keeps of the tokens that a model has read."""
+"""The key-value cache for generation."""
 
 from __future__ import annotations
 
@@ -11,43 +11,43 @@ from lm_experiments.model.config import ModelConfig
 class LayerCache:
     """The keys and values of one layer, each (batch, kv_heads, length, head_width).
 
-    Room for the whole context is taken once, when the first ones come.
+    Memory for the whole context is allocated at the first call of `extend`.
     """
 
     def __init__(self, capacity: int, dtype: torch.dtype) -> None:
         self.capacity = capacity
         self.dtype = dtype
         self.length = 0
-        self._kept: tuple[Tensor, Tensor] | None = None
+        self._cached: tuple[Tensor, Tensor] | None = None
 
     def extend(self, key: Tensor, value: Tensor) -> tuple[Tensor, Tensor]:
-        """Keep the next keys and values; return all kept so far."""
-        if self._kept is None:
-            self._kept = (self._room_for(key), self._room_for(value))
+        """Append the next keys and values; return all cached ones."""
+        if self._cached is None:
+            self._cached = (self._allocate(key), self._allocate(value))
         end = self.length + key.shape[2]
-        for kept, new in zip(self._kept, (key, value), strict=True):
-            kept[:, :, self.length : end] = new
+        for cached, new in zip(self._cached, (key, value), strict=True):
+            cached[:, :, self.length : end] = new
         self.length = end
-        keys, values = (kept[:, :, :end].to(key.dtype) for kept in self._kept)
+        keys, values = (cached[:, :, :end].to(key.dtype) for cached in self._cached)
         return keys, values
 
-    def _room_for(self, new: Tensor) -> Tensor:
+    def _allocate(self, new: Tensor) -> Tensor:
         batch, heads, _, width = new.shape
         return new.new_empty((batch, heads, self.capacity, width), dtype=self.dtype)
 
 
 class Cache:
-    """What a model has read of ``batch`` sequences, of at most ``context_length`` tokens each.
+    """The key-value cache of a model for ``batch`` sequences of at most ``context_length`` tokens.
 
-    Passed to `Transformer.forward` with each next part of the sequences, it makes the logits those
-    of one pass over everything read so far. It is for inference: no gradient runs through it.
+    Pass it to `Transformer.forward` with each next part of the sequences; the logits equal those
+    of one pass over all tokens so far. For inference only: it has no gradient.
 
     Attributes:
-        length: tokens read of each sequence.
+        length: the number of cached tokens of each sequence.
         layers: the keys and values of each layer.
-        positions: the positions of the tokens read, (length,) or (batch, length).
-        documents: the document of each token read (batch, length), where documents are told apart.
-        ended: the documents that have ended in each sequence (batch,).
+        positions: the positions of the cached tokens, (length,) or (batch, length).
+        documents: the document ids of the cached tokens (batch, length), None without documents.
+        ended: the number of documents that have ended in each sequence, (batch,).
     """
 
     def __init__(
@@ -61,11 +61,7 @@ class Cache:
         self.ended = torch.zeros(batch, dtype=torch.long, device=device)
 
     def check(self, tokens: Tensor) -> None:
-        """Refuse tokens (batch, length) that it was not made for, or has no room for.
-
-        Raises:
-            ValueError: one sentence with the numbers.
-        """
+        """Raise a ValueError for tokens (batch, length) of another batch size, or too many."""
         batch, length = tokens.shape
         if batch != len(self.ended):
             raise ValueError(

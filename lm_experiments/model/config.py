@@ -5,35 +5,48 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import ClassVar
 
+from lm_experiments.model.checks import check_at_least_one, check_choice, check_positive
 from lm_experiments.model.feedforward import matched_width
 from lm_experiments.model.registry import Choice
 
 
 @dataclass(frozen=True)
 class ModelConfig:
-    """Everything that determines a model's graph and shapes.
+    """The architecture: everything that determines a model's graph and shapes.
 
     Attributes:
+        d_model: the width of the residual stream.
+        n_layers: the number of blocks.
+        n_heads: the number of attention heads.
+        context_length: the number of tokens of a training sequence.
+        vocab_size: the number of tokens of the vocabulary.
         d_ff: the width of an ungated feed-forward; gated ones are matched to its weights.
-        ffn_width: the width built; None solves it from ``d_ff`` (see `matched_width`).
-        match: ``params`` or ``flops`` to match gated and ungated feed-forwards, which have two
-            FLOPs for each weight, so that both mean the same width; ``none`` to build ``d_ff``.
+        ffn_width: the actual width; None computes it from ``d_ff`` (see `matched_width`).
+        match: ``params`` or ``flops`` to give gated and ungated feed-forwards equally many weights
+            and thus FLOPs (both mean the same width); ``none`` to use ``d_ff`` as it is.
         match_tolerance: the largest fraction by which matched weights may differ.
+        tie_embeddings: whether the head shares the weights of the token embedding.
         bias: whether linear layers inside blocks have biases.
-        dropout: the fraction of embeddings and sublayer outputs zeroed in training.
+        dropout: the dropout probability of embeddings and sublayer outputs.
         head_width: the width of an attention head; None for d_model / n_heads.
         scale_embeddings: whether embeddings are multiplied by sqrt(d_model).
         embedding_norm: whether a norm follows the token embedding.
-        logit_softcap: logits become ``cap * tanh(logits / cap)``; None leaves them.
-        z_loss: the weight of the mean squared log-partition in the training loss (PaLM); the
-            validation loss never has it.
-        document_mask: whether attention stays within documents, where positions start at 0. When
-            false, a sequence cut from packed text attends across the ends of its documents.
-        end_of_text: the token that ends a document; filled in from the tokenizer.
-        position_pattern: for each layer the position encoding's name or ``none``, repeated over
-            the depth; None has it in all layers.
+        logit_softcap: logits become ``cap * tanh(logits / cap)``; None for no cap.
+        z_loss: the weight of the mean squared log-partition function in the training loss (PaLM);
+            the validation loss does not include it.
+        document_mask: whether attention stays within documents and positions restart at 0 in
+            each. If false, a sequence of packed text attends across document boundaries.
+        end_of_text: the token that ends a document; set from the tokenizer.
+        position_pattern: for each layer the name of the position encoding or ``none``, repeated
+            over the depth; None uses the encoding in all layers.
         attention_pattern: for each layer ``local`` or ``global``, repeated over the depth; None
-            has the window of the attention, where it has one, in all layers.
+            uses the window of the attention, if any, in all layers.
+        norm: the normalisation layer.
+        placement: where the norms of a block are.
+        ffn: the feed-forward.
+        position: the position encoding.
+        attention: the attention layer.
+        init: the initialisation scheme.
     """
 
     d_model: int = 128
@@ -69,23 +82,19 @@ class ModelConfig:
 
     def __post_init__(self) -> None:
         for name in self.SIZES:
-            if getattr(self, name) < 1:
-                raise ValueError(f"model.{name}={getattr(self, name)} must be at least 1.")
-        if self.ffn_width is not None and self.ffn_width < 1:
-            raise ValueError(f"model.ffn_width={self.ffn_width} must be at least 1, or null.")
+            check_at_least_one(f"model.{name}", getattr(self, name))
+        check_at_least_one("model.ffn_width", self.ffn_width, optional=True)
+        check_at_least_one("model.head_width", self.head_width, optional=True)
+        check_choice("model.match", self.match, self.MATCHES)
         if not 0 <= self.dropout < 1:
             raise ValueError(f"model.dropout={self.dropout:g} must be 0 or more, and below 1.")
-        if self.match not in self.MATCHES:
-            raise ValueError(
-                f"model.match={self.match} is not known; it can be {' or '.join(self.MATCHES)}."
-            )
         if self.head_width is None and self.d_model % self.n_heads:
             raise ValueError(self._heads_message())
         check_options(self)
         check_patterns(self)
 
     def __hash__(self) -> int:
-        # The patterns are lists, which have no hash of their own.
+        # The patterns are lists, which are not hashable.
         return hash(repr(self))
 
     @property
@@ -100,12 +109,12 @@ class ModelConfig:
 
     @property
     def layer_reaches(self) -> list[str]:
-        """``local`` for each layer in which the attention's window is in force, else ``global``."""
+        """For each layer ``local`` if the attention window applies in it, else ``global``."""
         return _repeated(self.attention_pattern or ["local"], self.n_layers)
 
     @property
     def width(self) -> int:
-        """The feed-forward width that is built."""
+        """The actual width of the feed-forward."""
         if self.ffn_width is not None:
             return self.ffn_width
         if self.match == "none":
@@ -123,18 +132,9 @@ class ModelConfig:
 
 
 def check_options(config: ModelConfig) -> None:
-    """Refuse values that cannot be, or that could do nothing.
-
-    Raises:
-        ValueError: one sentence that says what to type instead.
-    """
-    if config.head_width is not None and config.head_width < 1:
-        raise ValueError(f"model.head_width={config.head_width} must be at least 1, or null.")
-    if config.logit_softcap is not None and config.logit_softcap <= 0:
-        raise ValueError(
-            f"model.logit_softcap={config.logit_softcap:g} must be positive, for example 30; type "
-            "null to leave logits as they are."
-        )
+    """Raise a ValueError for values that are not possible, or have no effect."""
+    hint = "for example 30; type null for no cap"
+    check_positive("model.logit_softcap", config.logit_softcap, hint)
     if not 0 <= config.z_loss < 1:
         raise ValueError(
             f"model.z_loss={config.z_loss:g} must be 0 or more, and below 1, for example 1e-4."
@@ -152,11 +152,7 @@ def check_options(config: ModelConfig) -> None:
 
 
 def check_patterns(config: ModelConfig) -> None:
-    """Refuse patterns that do not fit the depth, or name what a layer cannot be.
-
-    Raises:
-        ValueError: one sentence that says what to type instead.
-    """
+    """Raise a ValueError for patterns that do not fit the depth or the components."""
     position = config.position.name
     _check_pattern("position", config.position_pattern, (position, "none"), config.n_layers)
     _check_pattern("attention", config.attention_pattern, ("local", "global"), config.n_layers)
@@ -164,7 +160,7 @@ def check_patterns(config: ModelConfig) -> None:
         return
     if position == "none":
         raise ValueError(
-            "model.position_pattern chooses among no layers with position=none; type "
+            "model.position_pattern has no effect with position=none; type "
             "model.position_pattern=null, or choose a position."
         )
     if position not in config.position_pattern:

@@ -1,4 +1,4 @@
-"""Where tokens stand: their positions, their documents, and those of the keys they may read."""
+"""Positions and document ids of the tokens of a forward pass, and of the keys they attend to."""
 
 from __future__ import annotations
 
@@ -12,16 +12,18 @@ from lm_experiments.model.cache import Cache
 
 @dataclass(frozen=True)
 class Location:
-    """Where the tokens of one forward pass stand among all that were read so far.
+    """Positions and documents of the queries and keys of one forward pass.
+
+    The queries are the tokens of this pass. The keys are the cached tokens and the queries.
 
     Attributes:
-        offset: tokens that a cache holds before them.
-        positions: what position encodings are computed at, (length,) or (batch, length).
-        query_positions: what distances are computed from, for biases of the scores: as
-            ``positions``, save that they do not start again in each document.
-        key_positions: the same for the tokens of the cache and these.
-        query_documents: the document of each token (batch, length), or None for one for all.
-        key_documents: the same for the tokens of the cache and these.
+        offset: the number of cached tokens.
+        positions: for the position encoding, (length,) or (batch, length); they restart at 0 in
+            each document.
+        query_positions: for distances, as `positions`, but they do not restart.
+        key_positions: the same for the keys.
+        query_documents: the document of each query (batch, length), None for a single document.
+        key_documents: the same for the keys.
     """
 
     offset: int
@@ -33,12 +35,12 @@ class Location:
 
     @property
     def queries(self) -> int:
-        """The number of tokens of this pass."""
+        """The number of queries."""
         return self.query_positions.shape[-1]
 
     @property
     def keys(self) -> int:
-        """The number of tokens that can be read: those of the cache, and these."""
+        """The number of keys."""
         return self.key_positions.shape[-1]
 
 
@@ -49,31 +51,30 @@ def locate(
     cache: Cache | None = None,
     end_of_text: int | None = None,
 ) -> Location:
-    """Say where ``tokens`` (batch, length) stand; a cache takes note of it.
+    """Return the positions and documents of ``tokens`` (batch, length), and update the cache.
 
     Args:
-        tokens: the next part of each sequence.
-        positions: (length,) or (batch, length); where not given they count up from the start of
-            each document, and those of the cache count.
-        documents: ids (batch, length) of what is kept apart; an id does not come back later.
-        cache: what was read before.
-        end_of_text: the token that ends a document, where documents are kept apart by it.
+        tokens: the next tokens of each sequence.
+        positions: (length,) or (batch, length); by default they count from the start of each
+            document, including cached tokens.
+        documents: document ids (batch, length); each document is contiguous.
+        cache: the tokens read so far.
+        end_of_text: the token that ends a document, if documents are to be separated at it.
 
     Raises:
-        ValueError: for tokens that the cache has no room for, or documents that it knows nothing
-            of.
+        ValueError: if the cache is full, or if only some calls give documents.
     """
     if cache is not None:
         cache.check(tokens)
     offset = 0 if cache is None else cache.length
     if end_of_text is not None:
         ended = tokens.new_zeros(len(tokens)) if cache is None else cache.ended
-        documents = _told_apart(tokens == end_of_text, ended, documents)
+        documents = _number_documents(tokens == end_of_text, ended, documents)
     index = torch.arange(offset, offset + tokens.shape[1], device=tokens.device)
-    counted = index if positions is None else positions
-    keys, key_documents = counted, documents
+    query_positions = index if positions is None else positions
+    key_positions, key_documents = query_positions, documents
     if cache is not None:
-        keys, key_documents = _note(cache, counted, documents)
+        key_positions, key_documents = _append(cache, query_positions, documents)
         if end_of_text is not None:
             cache.ended = cache.ended + (tokens == end_of_text).sum(1)
         cache.length += tokens.shape[1]
@@ -81,30 +82,30 @@ def locate(
         positions = index
         if key_documents is not None:
             positions = restarted(key_documents)[:, offset:]
-    return Location(offset, positions, counted, keys, documents, key_documents)
+    return Location(offset, positions, query_positions, key_positions, documents, key_documents)
 
 
 def restarted(documents: Tensor) -> Tensor:
-    """Return positions (batch, length) that start at 0 wherever the document id changes."""
+    """Return positions (batch, length) that restart at 0 where the document id changes."""
     index = torch.arange(documents.shape[1], device=documents.device)
     changes = documents[:, 1:] != documents[:, :-1]
     starts = torch.nn.functional.pad(changes, (1, 0)) * index
     return index - starts.cummax(1).values
 
 
-def _told_apart(ends: Tensor, ended: Tensor, documents: Tensor | None) -> Tensor:
-    """Number documents (batch, length) by the ends before each token; keep given ones apart too."""
+def _number_documents(ends: Tensor, ended: Tensor, documents: Tensor | None) -> Tensor:
+    """Number documents (batch, length) by the ends before each token, within given documents."""
     numbers: Tensor = ended[:, None] + ends.cumsum(1) - ends.long()
     if documents is None:
         return numbers
-    # Both ids in one; no sequence has 2^32 documents.
+    # Combine both ids; no sequence has 2^32 documents.
     return documents.long() * (1 << 32) + numbers
 
 
-def _note(
+def _append(
     cache: Cache, positions: Tensor, documents: Tensor | None
 ) -> tuple[Tensor, Tensor | None]:
-    """Add what is new to the cache; return the positions and documents of all it holds."""
+    """Append to the cache; return the positions and documents of all its tokens."""
     if cache.length and (documents is None) != (cache.documents is None):
         raise ValueError(
             "Documents must be given with every part of a cached sequence, or with none; start "
@@ -117,6 +118,6 @@ def _note(
         positions = positions.expand(len(before), -1)
     cache.positions = torch.cat([before, positions], -1)
     if documents is not None:
-        kept = documents[:, :0] if cache.documents is None else cache.documents
-        cache.documents = torch.cat([kept, documents], 1)
+        cached = documents[:, :0] if cache.documents is None else cache.documents
+        cache.documents = torch.cat([cached, documents], 1)
     return cache.positions, cache.documents

@@ -10,37 +10,47 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from lm_experiments.model.linear import Linear
+from lm_experiments.model.checks import check_choice
+from lm_experiments.model.projection import Projection
 from lm_experiments.model.registry import component, register
 
-# Widths are multiples of the coarsest of these that stays within the tolerance: matrix units
-# want multiples of 8, small models cannot be matched in such steps.
+# A matched width is a multiple of the first of these that stays within the tolerance: tensor cores
+# need multiples of 8, but small models cannot be matched that coarsely.
 WIDTH_STEPS = (8, 4, 2, 1)
 
 
 @dataclass(frozen=True)
 class GELUOptions:
-    """Options of GELU: ``approximate`` is ``none``, or ``tanh`` as GPT-2 and Gemma compute it."""
+    """Options of GELU.
+
+    Attributes:
+        approximate: ``none``, or ``tanh`` for the approximation that GPT-2 and Gemma use.
+    """
 
     approximate: str = "none"
 
-    APPROXIMATIONS: ClassVar = ("none", "tanh")
-
     def __post_init__(self) -> None:
-        if self.approximate not in self.APPROXIMATIONS:
-            raise ValueError(
-                f"model.ffn.approximate={self.approximate} is not known; "
-                f"it can be {' or '.join(self.APPROXIMATIONS)}."
-            )
+        check_choice("model.ffn.approximate", self.approximate, ("none", "tanh"))
 
 
 class FeedForward(nn.Module):
-    """Base of all feed-forwards: (..., d_model) to the same shape.
+    """Base class of feed-forwards, (..., d_model) to the same shape.
 
-    Built with (options, d_model, width, bias); ``matrices`` of shape d_model x width make it up.
+    Built with (options, d_model, width, bias). Subclasses define `_activate`.
+
+    Attributes:
+        matrices: the number of d_model x width weight matrices: 2, or 3 with a gate.
     """
 
     matrices: ClassVar[int]
+
+    def __init__(self, options: Any, d_model: int, width: int, bias: bool = False) -> None:
+        super().__init__()
+        self.options = options
+        if self.matrices == 3:
+            self.gate = Projection(d_model, width, role="gate", bias=bias)
+        self.up = Projection(d_model, width, role="up", bias=bias)
+        self.down = Projection(width, d_model, role="down", bias=bias)
 
     def _activate(self, x: Tensor) -> Tensor:
         raise NotImplementedError
@@ -50,11 +60,6 @@ class Ungated(FeedForward):
     """``down(activation(up(x)))``."""
 
     matrices: ClassVar[int] = 2
-
-    def __init__(self, options: Any, d_model: int, width: int, bias: bool = False) -> None:
-        super().__init__()
-        self.up = Linear(d_model, width, role="up", bias=bias)
-        self.down = Linear(width, d_model, role="down", bias=bias)
 
     def forward(self, x: Tensor) -> Tensor:
         """Apply the layer at each position."""
@@ -66,12 +71,6 @@ class Gated(FeedForward):
     """``down(activation(gate(x)) * up(x))`` (Shazeer 2020)."""
 
     matrices: ClassVar[int] = 3
-
-    def __init__(self, options: Any, d_model: int, width: int, bias: bool = False) -> None:
-        super().__init__()
-        self.gate = Linear(d_model, width, role="gate", bias=bias)
-        self.up = Linear(d_model, width, role="up", bias=bias)
-        self.down = Linear(width, d_model, role="down", bias=bias)
 
     def forward(self, x: Tensor) -> Tensor:
         """Apply the layer at each position."""
@@ -91,12 +90,8 @@ class ReLU(Ungated):
 class GELU(Ungated):
     """Ungated, x times the normal distribution function of x (Hendrycks and Gimpel 2016)."""
 
-    def __init__(self, options: GELUOptions, d_model: int, width: int, bias: bool = False) -> None:
-        super().__init__(options, d_model, width, bias)
-        self.approximate = options.approximate
-
     def _activate(self, x: Tensor) -> Tensor:
-        return F.gelu(x, approximate=self.approximate)
+        return F.gelu(x, approximate=self.options.approximate)
 
 
 @register("ffn", "silu")
@@ -135,39 +130,32 @@ class Bilinear(Gated):
 class SwiGLU(Gated):
     """Gated by SiLU (Shazeer 2020)."""
 
-    def _activate(self, x: Tensor) -> Tensor:
-        return F.silu(x)
+    _activate = SiLU._activate
 
 
 @register("ffn", "geglu", GELUOptions)
 class GEGLU(Gated):
     """Gated by GELU (Shazeer 2020)."""
 
-    def __init__(self, options: GELUOptions, d_model: int, width: int, bias: bool = False) -> None:
-        super().__init__(options, d_model, width, bias)
-        self.approximate = options.approximate
-
-    def _activate(self, x: Tensor) -> Tensor:
-        return F.gelu(x, approximate=self.approximate)
+    _activate = GELU._activate
 
 
 @register("ffn", "reglu")
 class ReGLU(Gated):
     """Gated by ReLU (Shazeer 2020)."""
 
-    def _activate(self, x: Tensor) -> Tensor:
-        return F.relu(x)
+    _activate = ReLU._activate
 
 
 def matched_width(name: str, d_ff: int, tolerance: float) -> int:
-    """Return the width at which feed-forward ``name`` has the weights of an ungated ``d_ff`` one.
+    """Return the width at which ``name`` has as many weights as an ungated one of width ``d_ff``.
 
-    An ungated feed-forward has ``2 * d_model * d_ff`` weights; a gated one with three matrices
-    needs two thirds of the width. The width is a multiple of the coarsest of `WIDTH_STEPS` that
-    is off by at most ``tolerance`` (a fraction).
+    An ungated feed-forward has ``2 * d_model * d_ff`` weights; a gated one has three matrices, so
+    it needs two thirds of the width. The result is a multiple of the first of `WIDTH_STEPS` that
+    differs by at most ``tolerance`` (a fraction).
 
     Raises:
-        ValueError: where even the nearest whole width is off by more; the message names it.
+        ValueError: if even the nearest whole width differs by more.
     """
     layer = cast("type[FeedForward]", component("ffn", name).build)
     if layer.matrices == Ungated.matrices:

@@ -1,8 +1,8 @@
-"""Initialisation: schemes, and the keyed randomness that lets arms share their tensors.
+"""Initialisation schemes, and seeded random generators for each parameter.
 
-Each parameter is drawn from a generator of its own, keyed by (seed, parameter name). Two
-architectures with the same seed therefore agree, bit for bit, on every tensor that both have,
-whatever else they are made of, and whatever device they run on.
+Each parameter is drawn on the CPU from its own generator, seeded by (seed, parameter name). Two
+architectures with the same seed therefore have bit-equal initial values in every tensor that both
+have.
 """
 
 from __future__ import annotations
@@ -11,28 +11,30 @@ import hashlib
 import math
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any, ClassVar
+from typing import Any
 
 import torch
 from torch import Tensor, nn
 
+from lm_experiments.model.checks import check_at_least_one, check_choice
 from lm_experiments.model.config import ModelConfig
-from lm_experiments.model.linear import RESIDUAL_ROLES, Linear
+from lm_experiments.model.projection import RESIDUAL_ROLES, Projection
 from lm_experiments.model.registry import build, register
 
 
 def keyed_seed(seed: int, *key: object) -> int:
-    """Return a 63-bit seed for (seed, key): equal keys agree, all others are independent."""
+    """Return a 63-bit seed that depends on (seed, key) alone."""
     text = "/".join(map(str, (seed, *key)))
     return int.from_bytes(hashlib.sha256(text.encode()).digest()[:8], "big") >> 1
 
 
 @dataclass(frozen=True)
 class InitOptions:
-    """Options of a scheme: with ``zero_outputs`` every sublayer starts by writing zeros.
+    """Options of an init scheme.
 
-    The projections that write to the residual stream start at zero, so that each block starts as
-    the identity (Zhang et al. 2019, Fixup, do so with the last layer of each residual branch).
+    Attributes:
+        zero_outputs: whether projections that write to the residual stream start at zero, so that
+            each block starts as the identity (as in Fixup, Zhang et al. 2019).
     """
 
     zero_outputs: bool = False
@@ -40,26 +42,25 @@ class InitOptions:
 
 @dataclass(frozen=True)
 class XavierOptions(InitOptions):
-    """Options of Xavier: ``distribution`` is ``uniform`` or ``normal``, of the same variance."""
+    """Options of Xavier.
+
+    Attributes:
+        distribution: ``uniform`` or ``normal``, with the same variance.
+    """
 
     distribution: str = "uniform"
 
-    DISTRIBUTIONS: ClassVar = ("uniform", "normal")
-
     def __post_init__(self) -> None:
-        if self.distribution not in self.DISTRIBUTIONS:
-            raise ValueError(
-                f"model.init.distribution={self.distribution} is not known; "
-                f"it can be {' or '.join(self.DISTRIBUTIONS)}."
-            )
+        check_choice("model.init.distribution", self.distribution, ("uniform", "normal"))
 
 
 @dataclass(frozen=True)
 class MuPOptions(InitOptions):
-    """Options of muP: the model whose learning rate is to hold at every width.
+    """Options of muP: the base model, at which the learning rate was tuned and nothing is scaled.
 
-    ``base_width`` is its d_model, ``base_heads`` its number of heads (None: as many as this model
-    has, so that heads grow wider with the model). At the base width nothing is scaled.
+    Attributes:
+        base_width: the d_model of the base model.
+        base_heads: its number of heads; None for that of this model, whose heads are then wider.
     """
 
     base_width: int = 128
@@ -67,19 +68,17 @@ class MuPOptions(InitOptions):
 
     def __post_init__(self) -> None:
         for key in ("base_width", "base_heads"):
-            value = getattr(self, key)
-            if value is not None and value < 1:
-                raise ValueError(f"model.init.{key}={value} must be at least 1.")
+            check_at_least_one(f"model.init.{key}", getattr(self, key))
 
 
 @dataclass(frozen=True)
 class Multipliers:
-    """What a scheme asks for beyond initial values.
+    """Factors that a scheme sets beside the initial values.
 
     Attributes:
-        attention_scale: what the scale of attention scores, 1/sqrt(head width), is multiplied by.
-        logits: what logits are multiplied by.
-        hidden_rate: what the learning rate of the matrices inside blocks is multiplied by.
+        attention_scale: on the scale of attention scores, 1/sqrt(head width).
+        logits: on the logits.
+        hidden_rate: on the learning rate of the matrices inside blocks.
     """
 
     attention_scale: float = 1.0
@@ -88,21 +87,30 @@ class Multipliers:
 
 
 class InitScheme:
-    """Base of all schemes, built with (options, config)."""
+    """Base class of init schemes, built with (options, config): normal distributions.
+
+    A scheme defines `std`; one with another distribution overrides `fill`.
+    """
 
     def __init__(self, options: Any, config: ModelConfig) -> None:
+        self.options = options
         self.config = config
 
-    def linear(self, weight: Tensor, role: str, generator: torch.Generator) -> None:
-        """Fill the (out, in) weight of a linear layer of this role (`linear.ROLES`)."""
+    def std(self, role: str, weight: Tensor) -> float:
+        """Return the standard deviation of a weight.
+
+        Args:
+            role: one of `projection.ROLES`, or ``embedding``.
+            weight: (out, in), or (vocabulary, d_model) for the token embedding.
+        """
         raise NotImplementedError
 
-    def embedding(self, weight: Tensor, generator: torch.Generator) -> None:
-        """Fill the (vocabulary, width) token embedding."""
-        raise NotImplementedError
+    def fill(self, weight: Tensor, role: str, generator: torch.Generator) -> None:
+        """Initialise a weight in place; see `std` for the arguments."""
+        nn.init.normal_(weight, std=self.std(role, weight), generator=generator)
 
     def multipliers(self) -> Multipliers:
-        """Return what the scheme asks of the model and the optimizer; by default, nothing."""
+        """Return the factors on scores, logits and learning rates, 1 by default."""
         return Multipliers()
 
 
@@ -110,13 +118,14 @@ class InitScheme:
 class CS336Init(InitScheme):
     """Truncated normals cut at 3 std: linear variance 2/(in + out), embedding std 1."""
 
-    def linear(self, weight: Tensor, role: str, generator: torch.Generator) -> None:
-        """Fill a linear weight with variance 2/(in + out) before the cut."""
-        _truncated_normal(weight, math.sqrt(2.0 / sum(weight.shape)), generator)
+    def std(self, role: str, weight: Tensor) -> float:
+        """Return the standard deviation before the cut."""
+        return 1.0 if role == "embedding" else math.sqrt(2.0 / sum(weight.shape))
 
-    def embedding(self, weight: Tensor, generator: torch.Generator) -> None:
-        """Fill the embedding with std 1 before the cut."""
-        _truncated_normal(weight, 1.0, generator)
+    def fill(self, weight: Tensor, role: str, generator: torch.Generator) -> None:
+        """Draw from the truncated normal distribution."""
+        std = self.std(role, weight)
+        nn.init.trunc_normal_(weight, std=std, a=-3 * std, b=3 * std, generator=generator)
 
 
 @register("init", "gpt2", InitOptions)
@@ -125,121 +134,101 @@ class GPT2Init(InitScheme):
 
     STD = 0.02
 
-    def linear(self, weight: Tensor, role: str, generator: torch.Generator) -> None:
-        """Fill a linear weight; those that write to the residual stream get a smaller std."""
-        shrink = math.sqrt(2 * self.config.n_layers) if role in RESIDUAL_ROLES else 1.0
-        nn.init.normal_(weight, std=self.STD / shrink, generator=generator)
-
-    def embedding(self, weight: Tensor, generator: torch.Generator) -> None:
-        """Fill the embedding with std 0.02."""
-        nn.init.normal_(weight, std=self.STD, generator=generator)
+    def std(self, role: str, weight: Tensor) -> float:
+        """Return 0.02, less for projections that write to the residual stream."""
+        return self.STD / (math.sqrt(2 * self.config.n_layers) if role in RESIDUAL_ROLES else 1.0)
 
 
 @register("init", "xavier", XavierOptions)
 class XavierInit(InitScheme):
     """Linear variance 2/(in + out), uniform or normal (Glorot and Bengio 2010).
 
-    The embedding is N(0, 1/d_model), as in Vaswani et al. 2017, who scale it up by sqrt(d_model)
+    The embedding is N(0, 1/d_model) as in Vaswani et al. 2017, who multiply it by sqrt(d_model)
     (``model.scale_embeddings``).
     """
 
-    def __init__(self, options: XavierOptions, config: ModelConfig) -> None:
-        super().__init__(options, config)
-        self.uniform = options.distribution == "uniform"
+    def std(self, role: str, weight: Tensor) -> float:
+        """Return the standard deviation of either distribution."""
+        if role == "embedding":
+            return float(self.config.d_model**-0.5)
+        return math.sqrt(2.0 / sum(weight.shape))
 
-    def linear(self, weight: Tensor, role: str, generator: torch.Generator) -> None:
-        """Fill a linear weight with variance 2/(in + out)."""
-        fill = nn.init.xavier_uniform_ if self.uniform else nn.init.xavier_normal_
-        fill(weight, generator=generator)
-
-    def embedding(self, weight: Tensor, generator: torch.Generator) -> None:
-        """Fill the embedding with std 1/sqrt(d_model)."""
-        nn.init.normal_(weight, std=self.config.d_model**-0.5, generator=generator)
+    def fill(self, weight: Tensor, role: str, generator: torch.Generator) -> None:
+        """Draw from the distribution of the options; the embedding is always normal."""
+        if role != "embedding" and self.options.distribution == "uniform":
+            nn.init.xavier_uniform_(weight, generator=generator)
+        else:
+            super().fill(weight, role, generator)
 
 
 @register("init", "small", InitOptions)
 class SmallInit(InitScheme):
     """Normal with std sqrt(2/(5 d_model)), embeddings too (Nguyen and Salazar 2019)."""
 
-    def std(self, role: str) -> float:
-        """Return the standard deviation of a linear layer of this role."""
+    def std(self, role: str, weight: Tensor) -> float:
+        """Return a standard deviation that depends on d_model alone."""
         return math.sqrt(2 / (5 * self.config.d_model))
-
-    def linear(self, weight: Tensor, role: str, generator: torch.Generator) -> None:
-        """Fill a linear weight, whatever its shape, by the model's width."""
-        nn.init.normal_(weight, std=self.std(role), generator=generator)
-
-    def embedding(self, weight: Tensor, generator: torch.Generator) -> None:
-        """Fill the embedding as the linear weights."""
-        nn.init.normal_(weight, std=self.std("embedding"), generator=generator)
 
 
 @register("init", "wang", InitOptions)
 class WangInit(SmallInit):
     """As small, but residual outputs 2/(n_layers sqrt(d_model)) (Wang, Komatsuzaki 2021: GPT-J).
 
-    GPT-NeoX-20B starts from this pair (Black et al. 2022).
+    GPT-NeoX-20B uses it too (Black et al. 2022).
     """
 
-    def std(self, role: str) -> float:
-        """Return the standard deviation of a linear layer of this role."""
+    def std(self, role: str, weight: Tensor) -> float:
+        """Return the standard deviation; another for projections to the residual stream."""
         if role in RESIDUAL_ROLES:
             return 2 / (self.config.n_layers * math.sqrt(self.config.d_model))
-        return super().std(role)
+        return super().std(role, weight)
 
 
 @register("init", "scaled", InitOptions)
 class ScaledInit(InitScheme):
     """Normal with std 1/sqrt(in), residual outputs over sqrt(2 n_layers), embedding std 1.
 
-    The variances are those of PaLM (Chowdhery et al. 2022), the shrinking of what is written to
-    the residual stream that of GPT-2 (Radford et al. 2019).
+    The variances are those of PaLM (Chowdhery et al. 2022); residual outputs are scaled down as in
+    GPT-2 (Radford et al. 2019).
     """
 
-    def linear(self, weight: Tensor, role: str, generator: torch.Generator) -> None:
-        """Fill a linear weight with variance 1/in; residual outputs 1/(2 n_layers in)."""
+    def std(self, role: str, weight: Tensor) -> float:
+        """Return 1/sqrt(in), 1/sqrt(2 n_layers in) for residual outputs, 1 for the embedding."""
+        if role == "embedding":
+            return 1.0
         shrink = 2 * self.config.n_layers if role in RESIDUAL_ROLES else 1
-        nn.init.normal_(weight, std=(weight.shape[1] * shrink) ** -0.5, generator=generator)
-
-    def embedding(self, weight: Tensor, generator: torch.Generator) -> None:
-        """Fill the embedding with std 1."""
-        nn.init.normal_(weight, generator=generator)
+        return float((weight.shape[1] * shrink) ** -0.5)
 
 
 @register("init", "mup", MuPOptions)
 class MuPInit(InitScheme):
     """Maximal update parametrisation: a learning rate that holds at every width (Yang et al. 2022).
 
-    The rules are those of their table 8: matrices inside blocks have variance 1/in and a learning
-    rate that falls as 1/width; head and embedding have a variance that does not depend on the
-    width, and the logits are multiplied by base width over width; attention scores are divided by
-    the head width instead of its root. At the base width this is the ordinary parametrisation. The
-    rates are for Adam and optimizers whose steps likewise do not grow with the gradient.
+    Follows table 8 of the paper. Matrices inside blocks have variance 1/in and a learning rate
+    proportional to 1/width. Head and embedding have a variance independent of the width, and the
+    logits are multiplied by base width / width. Attention scores are divided by the head width
+    instead of its square root. At the base width nothing changes. For Adam and other optimizers
+    whose updates do not scale with the gradient.
     """
 
-    def __init__(self, options: MuPOptions, config: ModelConfig) -> None:
-        super().__init__(options, config)
-        self.base_width = options.base_width
-        self.base_head_width = options.base_width / (options.base_heads or config.n_heads)
-
-    def linear(self, weight: Tensor, role: str, generator: torch.Generator) -> None:
-        """Fill a linear weight with variance 1/in; the head with 1/base width."""
-        fan_in = self.base_width if role == "head" else weight.shape[1]
-        nn.init.normal_(weight, std=fan_in**-0.5, generator=generator)
-
-    def embedding(self, weight: Tensor, generator: torch.Generator) -> None:
-        """Fill the embedding with std 1."""
-        nn.init.normal_(weight, generator=generator)
+    def std(self, role: str, weight: Tensor) -> float:
+        """Return 1/sqrt(in), 1/sqrt(base width) for the head, 1 for the embedding."""
+        if role == "embedding":
+            return 1.0
+        fan_in = self.options.base_width if role == "head" else weight.shape[1]
+        return float(fan_in**-0.5)
 
     def multipliers(self) -> Multipliers:
-        """Return the scales of attention scores, logits and learning rates."""
-        shrink = self.base_width / self.config.d_model
-        scale = math.sqrt(self.base_head_width / self.config.width_of_head)
+        """Return the factors on attention scores, logits and learning rates."""
+        base_width = self.options.base_width
+        base_head_width = base_width / (self.options.base_heads or self.config.n_heads)
+        shrink = base_width / self.config.d_model
+        scale = math.sqrt(base_head_width / self.config.width_of_head)
         return Multipliers(attention_scale=scale, logits=shrink, hidden_rate=shrink)
 
 
-# What some placements ask of some layers, whatever the scheme: a factor on the initial weights.
-# DeepNorm shrinks values, attention outputs and the feed-forward (Wang et al. 2022, decoder-only).
+# Factors on initial weights that a placement needs with any scheme: the roles, and the factor by
+# depth. DeepNorm scales values, attention outputs and feed-forward (Wang et al. 2022).
 GAINS: dict[str, tuple[frozenset[str], Callable[[int], float]]] = {
     "deepnorm": (
         frozenset({"value", "out", "gate", "up", "down"}),
@@ -249,19 +238,20 @@ GAINS: dict[str, tuple[frozenset[str], Callable[[int], float]]] = {
 
 
 def multipliers(config: ModelConfig) -> Multipliers:
-    """Return what the chosen scheme asks of the model and the optimizer."""
+    """Return the factors of the chosen scheme on scores, logits and learning rates."""
     scheme: InitScheme = build("init", config.init, config)
     return scheme.multipliers()
 
 
 def initialise(model: nn.Module, config: ModelConfig, seed: int) -> None:
-    """Fill every parameter of ``model`` in place, each from its own keyed generator.
+    """Initialise every parameter of ``model`` (on the CPU) in place.
 
-    Linear layers and embeddings follow the scheme; linear biases are 0. Any other module that
-    holds parameters fills them in its ``reset_parameters``, which sees keyed global randomness.
+    Linear layers and embeddings follow the scheme; linear biases are 0. Any other module with
+    parameters initialises them in its ``reset_parameters``, during which the global generator is
+    seeded by (seed, module name).
 
     Raises:
-        TypeError: where a module holds parameters but has no ``reset_parameters``.
+        TypeError: if a module has parameters but no ``reset_parameters``.
     """
     filler = _Filler(config, seed)
     done: set[int] = set()
@@ -273,7 +263,7 @@ def initialise(model: nn.Module, config: ModelConfig, seed: int) -> None:
 
 
 class _Filler:
-    """Fills one module at a time, by the scheme and what the placement makes of it."""
+    """Initialises one module at a time by the scheme and the factors of the placement."""
 
     def __init__(self, config: ModelConfig, seed: int) -> None:
         self.seed = seed
@@ -284,24 +274,23 @@ class _Filler:
 
     @torch.no_grad()
     def fill(self, module: nn.Module, name: str) -> None:
-        """Fill what ``module`` holds itself."""
+        """Fill the parameters of ``module`` itself, not of its children."""
         if isinstance(module, nn.Linear):
-            role = module.role if isinstance(module, Linear) else "up"
-            with _drawn_on_cpu(module.weight) as weight:
-                self._linear(weight, role, f"{name}.weight")
+            role = module.role if isinstance(module, Projection) else "up"
+            self._fill(module.weight, role, f"{name}.weight")
             if module.bias is not None:
                 nn.init.zeros_(module.bias)
         elif isinstance(module, nn.Embedding):
-            with _drawn_on_cpu(module.weight) as weight:
-                self.scheme.embedding(weight, _generator(self.seed, f"{name}.weight"))
+            self._fill(module.weight, "embedding", f"{name}.weight")
         else:
             _reset(module, keyed_seed(self.seed, name))
 
-    def _linear(self, weight: Tensor, role: str, name: str) -> None:
+    def _fill(self, weight: Tensor, role: str, name: str) -> None:
         if role in self.zeros:
             weight.zero_()
             return
-        self.scheme.linear(weight, role, _generator(self.seed, name))
+        generator = torch.Generator().manual_seed(keyed_seed(self.seed, name))
+        self.scheme.fill(weight, role, generator)
         if role in self.gained:
             weight.mul_(self.gain)
 
@@ -316,26 +305,3 @@ def _reset(module: nn.Module, seed: int) -> None:
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(seed)
         reset()
-
-
-class _drawn_on_cpu:
-    """Draw on the CPU and copy, so that every device starts from the same values."""
-
-    def __init__(self, weight: Tensor) -> None:
-        self.weight = weight
-        self.drawn = weight if weight.device.type == "cpu" else torch.empty(weight.shape)
-
-    def __enter__(self) -> Tensor:
-        return self.drawn
-
-    def __exit__(self, *exception: object) -> None:
-        if self.drawn is not self.weight:
-            self.weight.copy_(self.drawn)
-
-
-def _generator(seed: int, name: str) -> torch.Generator:
-    return torch.Generator().manual_seed(keyed_seed(seed, name))
-
-
-def _truncated_normal(weight: Tensor, std: float, generator: torch.Generator) -> None:
-    nn.init.trunc_normal_(weight, std=std, a=-3 * std, b=3 * std, generator=generator)

@@ -1,4 +1,4 @@
-"""Parameters and FLOPs, counted without allocating the model.
+"""Parameter and FLOP counts, without allocating the model.
 
 A multiply-add is 2 FLOPs, attention is counted as the full square, and a backward pass costs two
 forward passes. Norms, activations and the softmax are not counted.
@@ -16,13 +16,15 @@ from lm_experiments.model.transformer import Transformer, sketch_model
 
 @dataclass(frozen=True)
 class Ledger:
-    """What a model is made of and what it costs.
+    """Parameter and FLOP counts of a model.
 
     Attributes:
-        parameters: all of them, shared ones once.
-        non_embedding: without the token embedding, unless the head shares it.
+        parameters: all parameters, tied ones once.
+        non_embedding: all but the token embedding, unless the head is tied to it.
         parts: parameters by part: embedding, position, attention, ffn, norms, head.
-        forward_flops: one forward pass over one sequence of ``context_length`` tokens.
+        ffn_width: the actual width of the feed-forward.
+        context_length: the number of tokens of a sequence.
+        forward_flops: for one sequence of ``context_length`` tokens.
     """
 
     parameters: int
@@ -56,8 +58,8 @@ def count(config: ModelConfig) -> Ledger:
 def forward_flops(model: nn.Module, length: int) -> int:
     """Return the FLOPs of one forward pass over one sequence of ``length`` tokens.
 
-    Linear layers count themselves. Any other module that multiplies matrices says what it costs
-    in a method ``flops(length)``.
+    Linear layers are counted here. Any other module that multiplies matrices needs a method
+    ``flops(length)``.
     """
     total = 0
     for module in model.modules():

@@ -1,7 +1,7 @@
-"""Cross-entropy of a linear head that never holds the logits of the whole batch.
+"""Cross-entropy of a linear head, computed in chunks to save memory.
 
-The logits of a batch are its largest tensor by far. Here they exist for a chunk of positions at
-a time, and each chunk's gradient is taken while its logits are at hand, so nothing is recomputed.
+The logits of a whole batch would be by far the largest tensor. Here they exist for one chunk of
+positions at a time. The gradient of a chunk is computed with its loss, so nothing is recomputed.
 """
 
 from __future__ import annotations
@@ -14,17 +14,17 @@ from torch import Tensor
 
 IGNORE_INDEX = -100
 
-# Logits held at once: 512 positions of a 4,096-word vocabulary on a CPU, whose cache they fit.
+# Logits per chunk. On a CPU 512 positions of a 4,096-word vocabulary, which fit its cache.
 CHUNK_LOGITS = {"cpu": 1 << 21, "cuda": 1 << 27, "mps": 1 << 25}
 
 
 def chunk_length(vocab_size: int, device_type: str) -> int:
-    """Return how many positions' logits are held at once."""
+    """Return the number of positions of a chunk."""
     return max(1, CHUNK_LOGITS.get(device_type, 1 << 25) // vocab_size)
 
 
 class _SumOfLosses(torch.autograd.Function):
-    """Sum over positions of the cross-entropy, its gradient computed in the forward pass."""
+    """Sum of the cross-entropy over positions. The gradient is computed in the forward pass."""
 
     @staticmethod
     def forward(
@@ -55,7 +55,7 @@ class _SumOfLosses(torch.autograd.Function):
     @staticmethod
     def backward(ctx: Any, *grad_outputs: Tensor) -> tuple[Tensor | None, ...]:
         (grad_output,) = grad_outputs
-        # The scale stays float32: 1/1020 is off by 0.4 % in bfloat16.
+        # Scale in float32: 1/1020 is off by 0.4 % in bfloat16.
         scaled = [(grad.float() * grad_output).to(grad.dtype) for grad in ctx.saved_tensors]
         return scaled[0], scaled[1], None, None, None, None
 
@@ -63,7 +63,7 @@ class _SumOfLosses(torch.autograd.Function):
 def _loss_and_gradient(
     logits: Tensor, targets: Tensor, softcap: float | None, z_loss: float
 ) -> tuple[Tensor, Tensor]:
-    """Return the chunk's summed loss and its gradient by the logits, softmax in float32."""
+    """Return the summed loss of a chunk and its gradient with respect to the logits."""
     capped, slope = _capped(logits, softcap)
     log_probabilities = F.log_softmax(capped, dim=-1, dtype=torch.float32)
     valid = targets != IGNORE_INDEX
@@ -85,11 +85,11 @@ def _loss_and_gradient(
 
 
 def _capped(logits: Tensor, softcap: float | None) -> tuple[Tensor, Tensor | None]:
-    """Return the logits after the cap, in float32 where there is one, and its slope."""
+    """Return the capped logits (in float32 if there is a cap) and the derivative of the cap."""
     if softcap is None:
         return logits, None
-    bent = torch.tanh(logits.float() / softcap)
-    return softcap * bent, 1 - bent.square()
+    squashed = torch.tanh(logits.float() / softcap)
+    return softcap * squashed, 1 - squashed.square()
 
 
 def sum_of_losses(
@@ -102,15 +102,15 @@ def sum_of_losses(
     """Return the sum over valid targets of ``-log softmax(logits)[target]``, in nats.
 
     Args:
-        hidden: (..., d_model), what the head reads.
-        weight: (vocabulary, d_model), the head; logits are ``hidden W^T``.
-        targets: (...), token ids; `IGNORE_INDEX` marks positions that do not count.
-        softcap: logits become ``cap * tanh(logits / cap)`` (Gemma 2); None leaves them.
-        z_loss: the weight of the sum over valid targets of the squared log-partition, which is
-            added (Chowdhery et al. 2022).
+        hidden: (..., d_model), the input of the head.
+        weight: (vocabulary, d_model), the weight of the head; logits are ``hidden W^T``.
+        targets: (...), token ids; positions with `IGNORE_INDEX` do not count.
+        softcap: logits become ``cap * tanh(logits / cap)`` (Gemma 2); None for no cap.
+        z_loss: the weight of the squared log-partition function, summed over valid targets, which
+            is added to the loss (Chowdhery et al. 2022).
 
     Returns:
-        A float32 scalar. With gradients off nothing but the loss is computed.
+        A float32 scalar. Without gradients only the loss is computed.
     """
     hidden, targets = hidden.flatten(0, -2), targets.flatten()
     if torch.is_autocast_enabled(hidden.device.type):

@@ -1,4 +1,7 @@
-"""Normalisation layers over the last dimension."""
+"""Normalisation layers over the last dimension.
+
+All of them compute in float32 whatever the input's dtype, and cast the result back once.
+"""
 
 from __future__ import annotations
 
@@ -11,30 +14,43 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 from torch.autograd.function import once_differentiable
 
+from lm_experiments.model.checks import check_positive
 from lm_experiments.model.registry import NoOptions, register
 
 
 @dataclass(frozen=True)
 class NormOptions:
-    """Options of a norm: ``eps`` is added to the variance, whatever the dtype."""
+    """Options of a norm.
+
+    Attributes:
+        eps: is added to the variance.
+    """
 
     eps: float = 1e-5
 
     def __post_init__(self) -> None:
-        if self.eps <= 0:
-            raise ValueError(f"model.norm.eps={self.eps:g} must be positive, for example 1e-5.")
+        check_positive("model.norm.eps", self.eps, "for example 1e-5")
 
 
 @dataclass(frozen=True)
 class RMSNormOptions(NormOptions):
-    """Options of RMSNorm: with ``offset`` the gain is stored as its difference from 1."""
+    """Options of RMSNorm.
+
+    Attributes:
+        offset: whether the gain is stored as its difference from 1.
+    """
 
     offset: bool = False
 
 
 @dataclass(frozen=True)
 class LayerNormOptions(NormOptions):
-    """Options of LayerNorm: whether it has a trained ``gain`` and a trained ``shift``."""
+    """Options of LayerNorm.
+
+    Attributes:
+        gain: whether it has a learned gain.
+        shift: whether it has a learned shift.
+    """
 
     gain: bool = True
     shift: bool = True
@@ -42,22 +58,29 @@ class LayerNormOptions(NormOptions):
 
 @dataclass(frozen=True)
 class ScaleNormOptions(NormOptions):
-    """Options of ScaleNorm: ``eps`` is the smallest length that is divided by."""
+    """Options of ScaleNorm.
+
+    Attributes:
+        eps: the smallest length to divide by.
+    """
 
 
 @dataclass(frozen=True)
 class DyTOptions:
-    """Options of DyT: ``alpha`` is where the trained slope of the tanh starts."""
+    """Options of DyT.
+
+    Attributes:
+        alpha: the initial value of the learned slope of the tanh.
+    """
 
     alpha: float = 0.5
 
     def __post_init__(self) -> None:
-        if self.alpha <= 0:
-            raise ValueError(f"model.norm.alpha={self.alpha:g} must be positive, for example 0.5.")
+        check_positive("model.norm.alpha", self.alpha, "for example 0.5")
 
 
 class Norm(nn.Module):
-    """Base of all norms: built with (options, width), maps (..., width) to the same shape."""
+    """Base class of norms, built with (options, width); maps (..., width) to the same shape."""
 
     def forward(self, x: Tensor) -> Tensor:
         """Normalise the last dimension of ``x``."""
@@ -68,15 +91,14 @@ class Norm(nn.Module):
 class RMSNorm(Norm):
     """Divide by the root mean square, then scale; no mean, no bias (Zhang and Sennrich 2019).
 
-    Statistics and scaling are in float32 whatever the input's dtype; the result is cast once.
-    With ``offset`` the gain is ``1 + weight``, as in Gemma: in bfloat16 it then moves in finer
-    steps near 1.
+    With ``offset`` the gain is ``1 + weight``, as in Gemma, which is more precise near 1 in
+    bfloat16.
     """
 
     def __init__(self, options: NormOptions, width: int) -> None:
         super().__init__()
         self.eps = options.eps
-        # Subclasses have options of their own, which need not repeat this one.
+        # A user's subclass may have options without `offset`.
         self.offset: bool = getattr(options, "offset", False)
         self.weight = nn.Parameter(torch.empty(width))
 
@@ -94,7 +116,7 @@ class RMSNorm(Norm):
 
 
 class _RMSNorm(torch.autograd.Function):
-    """RMSNorm in float32 with its gradient in closed form: on CPUs torch has no kernel of it."""
+    """RMSNorm with a closed-form gradient; PyTorch has no fused RMSNorm for CPUs."""
 
     @staticmethod
     def forward(ctx: Any, x: Tensor, weight: Tensor, eps: float) -> Tensor:
@@ -116,10 +138,7 @@ class _RMSNorm(torch.autograd.Function):
 
 @register("norm", "layernorm", LayerNormOptions)
 class LayerNorm(Norm):
-    """Subtract the mean, divide by the standard deviation, scale and shift (Ba et al. 2016).
-
-    Statistics are in float32 whatever the input's dtype; the result is cast once.
-    """
+    """Subtract the mean, divide by the standard deviation, scale and shift (Ba et al. 2016)."""
 
     def __init__(self, options: NormOptions, width: int) -> None:
         super().__init__()
@@ -145,7 +164,7 @@ class LayerNorm(Norm):
 
 @register("norm", "layernorm_plain", NormOptions)
 class PlainLayerNorm(LayerNorm):
-    """Subtract the mean and divide by the standard deviation, nothing trained (Xu et al. 2019)."""
+    """LayerNorm without learned parameters (Xu et al. 2019)."""
 
     def __init__(self, options: NormOptions, width: int) -> None:
         super().__init__(LayerNormOptions(options.eps, gain=False, shift=False), width)
@@ -153,10 +172,7 @@ class PlainLayerNorm(LayerNorm):
 
 @register("norm", "scalenorm", ScaleNormOptions)
 class ScaleNorm(Norm):
-    """Scale to one trained length, which starts at sqrt(width) (Nguyen and Salazar 2019).
-
-    In float32 whatever the input's dtype; the result is cast once.
-    """
+    """Scale to one learned length, which starts at sqrt(width) (Nguyen and Salazar 2019)."""
 
     def __init__(self, options: ScaleNormOptions, width: int) -> None:
         super().__init__()
@@ -165,7 +181,7 @@ class ScaleNorm(Norm):
         self.length = nn.Parameter(torch.empty(1))
 
     def reset_parameters(self) -> None:
-        """Set the length to sqrt(width), so that the root mean square is 1 as with RMSNorm."""
+        """Set the length to sqrt(width), so that the root mean square is 1."""
         nn.init.constant_(self.length, math.sqrt(self.width))
 
     def forward(self, x: Tensor) -> Tensor:
@@ -175,10 +191,7 @@ class ScaleNorm(Norm):
 
 @register("norm", "dyt", DyTOptions)
 class DyT(Norm):
-    """No statistics: ``gain * tanh(alpha * x) + shift``, all three trained (Zhu et al. 2025).
-
-    In float32 whatever the input's dtype; the result is cast once.
-    """
+    """No statistics: ``gain * tanh(alpha * x) + shift``, all three learned (Zhu et al. 2025)."""
 
     def __init__(self, options: DyTOptions, width: int) -> None:
         super().__init__()
@@ -188,13 +201,13 @@ class DyT(Norm):
         self.bias = nn.Parameter(torch.empty(width))
 
     def reset_parameters(self) -> None:
-        """Set alpha to its option, the gain to 1 and the shift to 0."""
+        """Set alpha to its initial value, the gain to 1 and the shift to 0."""
         nn.init.constant_(self.alpha, self.start)
         nn.init.ones_(self.weight)
         nn.init.zeros_(self.bias)
 
     def forward(self, x: Tensor) -> Tensor:
-        """Squash ``x``, elementwise."""
+        """Apply the scaled tanh elementwise."""
         squashed = torch.tanh(self.alpha.float() * x.float())
         return torch.addcmul(self.bias.float(), squashed, self.weight.float()).to(x.dtype)
 

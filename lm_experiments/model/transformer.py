@@ -1,4 +1,4 @@
-"""The decoder-only transformer: embedding, blocks, final norm where there is one, head."""
+"""The decoder-only transformer: embedding, blocks, optional final norm, head."""
 
 from __future__ import annotations
 
@@ -10,24 +10,24 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from lm_experiments.model.attention import Attention, AttentionSizes
-from lm_experiments.model.backends import Scope, scope
+from lm_experiments.model.attention_kernels import AttentionContext, attention_context
 from lm_experiments.model.block import Block, ParallelBlock, Placement
 from lm_experiments.model.cache import Cache
 from lm_experiments.model.config import ModelConfig
 from lm_experiments.model.documents import Location, locate
 from lm_experiments.model.feedforward import FeedForward
 from lm_experiments.model.init import initialise, multipliers
-from lm_experiments.model.linear import Linear
 from lm_experiments.model.loss import sum_of_losses
 from lm_experiments.model.norms import Norm
 from lm_experiments.model.positions import NoPosition, Position, PositionSizes
+from lm_experiments.model.projection import Projection
 from lm_experiments.model.registry import NoOptions, build
 
 NO_POSITION = NoPosition(NoOptions(), PositionSizes(1, 1, 1, 1))
 
 
 class Transformer(nn.Module):
-    """A language model built from a `ModelConfig`; parameters are unset until initialised."""
+    """A language model built from a `ModelConfig`; its parameters are not initialised."""
 
     def __init__(self, config: ModelConfig) -> None:
         super().__init__()
@@ -41,7 +41,7 @@ class Transformer(nn.Module):
             self._build_block(placement, reach == "local") for reach in config.layer_reaches
         )
         self.final_norm = self._build_norm() if placement.final_norm else None
-        self.head = Linear(config.d_model, config.vocab_size, role="head")
+        self.head = Projection(config.d_model, config.vocab_size, role="head")
         self._tie()
         self._check_patterns()
 
@@ -54,12 +54,12 @@ class Transformer(nn.Module):
     ) -> Tensor:
         """Return the logits (batch, length, vocabulary) for ``tokens`` (batch, length).
 
-        The other arguments are those of `hidden`.
+        See `hidden` for the arguments.
         """
         return self.logits(self.hidden(tokens, positions, documents, cache))
 
     def logits(self, hidden: Tensor) -> Tensor:
-        """Return the logits (..., vocabulary) of what `hidden` returns."""
+        """Return the logits (..., vocabulary) for the output of `hidden`."""
         logits: Tensor = self.head(hidden)
         cap = self.config.logit_softcap
         return logits if cap is None else cap * torch.tanh(logits / cap)
@@ -67,7 +67,7 @@ class Transformer(nn.Module):
     def loss(self, tokens: Tensor, targets: Tensor, z_loss: float = 0.0) -> Tensor:
         """Return the summed loss in nats over the valid ``targets`` (see `sum_of_losses`).
 
-        Training adds ``z_loss`` times the summed squares of the log-partition; validation does not.
+        ``z_loss`` is the weight of the squared log-partition function, 0 in validation.
         """
         hidden, cap = self.hidden(tokens), self.config.logit_softcap
         return sum_of_losses(hidden, self.head.weight, targets, cap, z_loss)
@@ -79,17 +79,17 @@ class Transformer(nn.Module):
         documents: Tensor | None = None,
         cache: Cache | None = None,
     ) -> Tensor:
-        """Return what the head reads: (batch, length, d_model).
+        """Return the input of the head, (batch, length, d_model).
 
         Args:
             tokens: (batch, length).
-            positions: (length,) or (batch, length); 0, 1, ... where not given.
-            documents: ids (batch, length); attention stays within one, and positions that are not
-                given start again in each.
-            cache: what was read before these tokens; they are added to it.
+            positions: (length,) or (batch, length); 0, 1, ... by default.
+            documents: document ids (batch, length); attention stays within a document, and default
+                positions restart in each.
+            cache: the key-value cache of the tokens before these; it is extended.
 
         Raises:
-            ValueError: for more tokens than the position encoding, or the cache, reaches.
+            ValueError: for more tokens than the position encoding or the cache supports.
         """
         location = self._locate(tokens, positions, documents, cache)
         x: Tensor = self.embedding(tokens)
@@ -100,11 +100,12 @@ class Transformer(nn.Module):
         x = self.position.embed(x, location.positions)
         if self.config.dropout:
             x = F.dropout(x, self.config.dropout, self.training)
-        kept = [None] * len(self.blocks) if cache is None else cache.layers
-        for block, seen, layer in zip(self.blocks, self._scopes(location), kept, strict=True):
-            x = block(x, seen, layer)
+        caches = [None] * len(self.blocks) if cache is None else cache.layers
+        contexts = self._attention_contexts(location)
+        for block, context, layer_cache in zip(self.blocks, contexts, caches, strict=True):
+            x = block(x, context, layer_cache)
         out: Tensor = x if self.final_norm is None else self.final_norm(x)
-        # The head is linear: this is a factor on the logits.
+        # The head is linear, so this multiplies the logits.
         return out if self.multipliers.logits == 1 else out * self.multipliers.logits
 
     def _locate(
@@ -124,39 +125,39 @@ class Transformer(nn.Module):
         longest = self.position.longest
         if positions is None and longest is not None and location.keys > longest:
             raise ValueError(
-                f"position={self.config.position.name} reaches {longest} positions and the "
-                f"sequence has {location.keys}; give it at most {longest} tokens."
+                f"position={self.config.position.name} has {longest} positions and the sequence "
+                f"has {location.keys} tokens; give it at most {longest} tokens."
             )
         return location
 
-    def _scopes(self, location: Location) -> list[Scope]:
-        """Return what the attention of each layer sees; layers alike share it."""
+    def _attention_contexts(self, location: Location) -> list[AttentionContext]:
+        """Return the attention context of each layer; equal layers share it."""
         phases = self.position.phases(location.positions)
-        known: dict[tuple[bool, int | None], Scope] = {}
-        scopes = []
+        shared: dict[tuple[bool, int | None], AttentionContext] = {}
+        contexts = []
         for block, name in zip(self.blocks, self.config.layer_positions, strict=True):
             attention = cast(Attention, block.attention)
-            here = name == self.config.position.name
-            key = (here, attention.window)
-            if key not in known:
-                known[key] = scope(
-                    self.position if here else NO_POSITION,
-                    phases if here else None,
+            encoded = name == self.config.position.name
+            key = (encoded, attention.window)
+            if key not in shared:
+                shared[key] = attention_context(
+                    self.position if encoded else NO_POSITION,
+                    phases if encoded else None,
                     location,
                     self.config.width_of_head,
                     attention.window,
                     attention.softcap,
                 )
-            scopes.append(known[key])
-        return scopes
+            contexts.append(shared[key])
+        return contexts
 
     def _check_patterns(self) -> None:
-        """Refuse patterns that the chosen components cannot follow."""
+        """Raise a ValueError for layer patterns that the chosen components do not support."""
         c = self.config
         if c.position_pattern is not None and type(self.position).embed is not Position.embed:
             raise ValueError(
-                f"model.position_pattern needs a position that acts in each layer, and "
-                f"position={c.position.name} is added to the embeddings once; type "
+                f"model.position_pattern needs a position encoding that acts in each layer, but "
+                f"position={c.position.name} is added to the embeddings; type "
                 "model.position_pattern=null, or position=rope."
             )
         windows = {cast(Attention, block.attention).window for block in self.blocks}
@@ -167,9 +168,9 @@ class Transformer(nn.Module):
             )
 
     def compile(self, *args: Any, **kwargs: Any) -> None:
-        """Compile the blocks, so that the loss, which calls no ``forward``, runs compiled too.
+        """Compile each block, since `loss` does not call ``forward``.
 
-        Blocks alike share their compiled code; the names of parameters stay.
+        Equal blocks share the compiled code, and parameter names do not change.
         """
         for block in self.blocks:
             block.compile(*args, **kwargs)
@@ -179,8 +180,7 @@ class Transformer(nn.Module):
             self.head.weight = self.embedding.weight
 
     def _apply(self, fn: Callable[[Tensor], Tensor], recurse: bool = True) -> Transformer:
-        # Where torch cannot change a parameter in place, as from the meta device, it makes a new
-        # one for each module that holds it.
+        # Moving from the meta device creates new parameters, one for each module, so tie again.
         super()._apply(fn, recurse)  # type: ignore[no-untyped-call]
         self._tie()
         return self
@@ -222,7 +222,7 @@ class Transformer(nn.Module):
 
 
 def build_model(config: ModelConfig, seed: int) -> Transformer:
-    """Build a model on the CPU with every parameter drawn from (seed, parameter name)."""
+    """Build a model on the CPU, every parameter drawn from a generator seeded by (seed, name)."""
     model = sketch_model(config)
     model.to_empty(device="cpu")
     initialise(model, config, seed)
@@ -230,6 +230,6 @@ def build_model(config: ModelConfig, seed: int) -> Transformer:
 
 
 def sketch_model(config: ModelConfig) -> Transformer:
-    """Build a model on the meta device: shapes, and no memory."""
+    """Build a model on the meta device: shapes without memory."""
     with torch.device("meta"):
         return Transformer(config)

@@ -15,7 +15,7 @@ import torch
 from torch import Tensor, nn
 
 from lm_experiments.benchmark import lightning_run, peers, startup
-from lm_experiments.benchmark.rounds import Report, measure, summarise, table
+from lm_experiments.benchmark.rounds import Measurement, measure, summarise, table
 from lm_experiments.benchmark.step import PlainStep
 from lm_experiments.data import TokenizerConfig
 from lm_experiments.errors import InputError
@@ -110,7 +110,7 @@ def test_no_rounds_are_refused() -> None:
 
 def test_table_names_the_reference_and_the_speed() -> None:
     timings = summarise({"ours": [2.0], "other model": [3.0]})
-    text = table(Report("A step.", timings, rounds=1, tokens=6000, notes=["note"]))
+    text = table(Measurement("A step.", timings, rounds=1, tokens=6000, notes=["note"]))
     assert "ours            2.000      3,000   1.000  1.000 to 1.000" in text
     assert "other model     3.000      2,000   1.500  1.500 to 1.500" in text
     assert "relative to ours, the median of 1 round;" in text
@@ -224,8 +224,8 @@ def _script() -> types.ModuleType:
 def test_script_prints_the_table_and_writes_json(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    def fake(rounds: int) -> Report:
-        return Report("A step.", summarise({"ours": [1.0] * rounds}), rounds)
+    def fake(rounds: int) -> Measurement:
+        return Measurement("A step.", summarise({"ours": [1.0] * rounds}), rounds)
 
     monkeypatch.setattr(peers, "peers", fake)
     file = tmp_path / "numbers.json"

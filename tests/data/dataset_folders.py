@@ -1,4 +1,4 @@
-"""Writes small folders laid out as datasets of the hub are, for tests without a network."""
+"""Write small folders with the layout of hub datasets, for tests without a network."""
 
 from __future__ import annotations
 

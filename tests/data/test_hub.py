@@ -1,4 +1,4 @@
-"""Streaming datasets: every layout gives the same text, a batch at a time, hashed as it passes."""
+"""Streaming datasets: every layout gives the same text, in batches, with a hash."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from typing import Any
 import pytest
 from dataset_folders import LAYOUTS, SEPARATOR, TRAIN, VAL, as_jsonl, as_parquet, as_text
 
-from lm_experiments.data import DataConfig, TokenizerConfig, filling, hub, prepare
+from lm_experiments.data import DataConfig, TokenizerConfig, encode_corpus, hub, prepare
 from lm_experiments.data.keys import hash_of
 from lm_experiments.data.prepare import PreparedData
 from lm_experiments.data.store import StoreWriter
@@ -198,7 +198,7 @@ def test_what_is_prepared_needs_neither_dataset_nor_package(
 ) -> None:
     folder = as_jsonl(tmp_path / "jsonl")
     first = prepared(tmp_path, rows(folder, val_split="validation"))
-    monkeypatch.setattr(filling, "Dataset", lambda *_: pytest.fail("the dataset was opened"))
+    monkeypatch.setattr(encode_corpus, "Dataset", lambda *_: pytest.fail("the dataset was opened"))
     shutil.move(folder, tmp_path / "moved")
     again = prepared(tmp_path, rows(tmp_path / "moved", val_split="validation"))
     assert again.directory == first.directory
@@ -219,13 +219,13 @@ def test_a_file_that_changes_while_it_is_read_is_refused(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     folder = as_jsonl(tmp_path / "jsonl")
-    labelled = filling._labelled
+    labelled = encode_corpus._labelled
 
     def meddling(dataset: hub.Dataset) -> Iterator[tuple[str, str]]:
         yield from labelled(dataset)
         (folder / "validation.jsonl").write_text('{"text": "other", "id": 1}\n')
 
-    monkeypatch.setattr(filling, "_labelled", meddling)
+    monkeypatch.setattr(encode_corpus, "_labelled", meddling)
     with pytest.raises(InputError, match="changed while it was read"):
         prepared(tmp_path, rows(folder, val_split="validation"))
 
@@ -313,8 +313,10 @@ def test_no_more_than_a_batch_waits_to_be_written(
 
     monkeypatch.setattr(hub.Dataset, "documents", counting)
     monkeypatch.setattr(StoreWriter, "add", writing)
-    monkeypatch.setattr(filling, "_tokenizer", lambda *_: filling.train_tokenizer((), BYTES))
-    monkeypatch.setattr(filling, "BATCH_DOCUMENTS", 100)
+    monkeypatch.setattr(
+        encode_corpus, "_tokenizer", lambda *_: encode_corpus.train_tokenizer((), BYTES)
+    )
+    monkeypatch.setattr(encode_corpus, "BATCH_DOCUMENTS", 100)
     folder = as_jsonl(tmp_path / "jsonl", [f"document {index}" for index in range(3000)])
     prepared(tmp_path, rows(folder, val_fraction=0.1))
     assert (read, written) == (3000, 3000)
@@ -353,7 +355,7 @@ def test_the_log_says_how_much_and_how_long(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     monkeypatch.setattr("lm_experiments.data.progress.SAMPLE_SECONDS", 0.0)
-    monkeypatch.setattr(filling, "BATCH_DOCUMENTS", 20)
+    monkeypatch.setattr(encode_corpus, "BATCH_DOCUMENTS", 20)
     with caplog.at_level(logging.INFO):
         data = prepared(tmp_path, stories(as_text(tmp_path / "text")))
     assert "text of about" in caplog.text

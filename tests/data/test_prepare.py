@@ -1,4 +1,4 @@
-"""Preparing a corpus once: reuse, repair, and several processes at a time."""
+"""Preparing a corpus once: reuse, repair, and concurrent processes."""
 
 from __future__ import annotations
 
@@ -138,8 +138,8 @@ from pathlib import Path
 from lm_experiments.data import DataConfig, TokenizerConfig, prepare
 module = sys.modules["lm_experiments.data.prepare"]  # its name in the package is the function
 logging.basicConfig(level="INFO", format="%(message)s")
-fill = module._fill
-module._fill = lambda *args: (time.sleep(1), fill(*args))
+build = module._build
+module._build = lambda *args: (time.sleep(1), build(*args))
 go = Path(sys.argv[1])
 Path(sys.argv[2]).touch()
 while not go.exists():

@@ -1,4 +1,4 @@
-"""What is told of an encoding in progress: amounts, and the time the rest takes."""
+"""Progress of encoding: amounts, and the remaining time."""
 
 from __future__ import annotations
 
@@ -16,4 +16,4 @@ def test_an_estimate_scales_what_was_measured() -> None:
 def test_where_the_size_is_not_known_none_is_told() -> None:
     with EncodingProgress("text", None, bytes_per_token=2) as progress:
         progress.add(documents=3, text_bytes=100_000, tokens=25_000)
-        assert "is not known" in progress.estimate(seconds=6.0)
+        assert "the total size is unknown" in progress.estimate(seconds=6.0)

@@ -1,16 +1,16 @@
-"""The token store: what is written comes back, and what is damaged is refused."""
+"""Token stores: round trips, and damaged files are refused."""
 
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 
 import numpy as np
 import pytest
 
-from lm_experiments.data import TokenizerConfig, TokenStore, store, train_tokenizer
-from lm_experiments.data.store import HEADER_BYTES, MAGIC
+from lm_experiments.data import TokenizerConfig, TokenStore, train_tokenizer
+from lm_experiments.data.store import HEADER_BYTES, MAGIC, StoreWriter
 from lm_experiments.data.tokenizers import Ids, Tokenizer
 from lm_experiments.errors import InputError
 
@@ -22,10 +22,17 @@ def tokenizer() -> Tokenizer:
     return train_tokenizer(TEXTS, TokenizerConfig("bytes"))
 
 
+def write_store(path: Path, documents: Iterable[tuple[Ids, int]], tokenizer: Tokenizer) -> None:
+    """Write a store of documents, each given by its ids and its number of UTF-8 bytes."""
+    with StoreWriter(path, tokenizer) as writer:
+        for ids, size in documents:
+            writer.add(ids, size)
+
+
 @pytest.fixture
 def path(tmp_path: Path, tokenizer: Tokenizer) -> Path:
     documents = [(tokenizer.encode(text), len(text.encode())) for text in TEXTS]
-    store.write_store(tmp_path / "train.bin", documents, tokenizer)
+    write_store(tmp_path / "train.bin", documents, tokenizer)
     return tmp_path / "train.bin"
 
 
@@ -44,7 +51,7 @@ def test_a_large_vocabulary_takes_32_bits(tmp_path: Path) -> None:
     characters = "".join(map(chr, range(0x10000, 0x20000)))
     tokenizer = train_tokenizer([characters], TokenizerConfig("chars"))
     ids = tokenizer.encode(characters[-1] + "a")
-    store.write_store(tmp_path / "train.bin", [(ids, 5)], tokenizer)
+    write_store(tmp_path / "train.bin", [(ids, 5)], tokenizer)
     opened = TokenStore.open(tmp_path / "train.bin")
     assert opened.tokens.dtype == np.uint32
     assert opened.tokens.tolist() == [65_535, 65_536, 65_537]
@@ -62,7 +69,7 @@ def test_another_tokenizer_is_refused_and_both_are_named(path: Path, tokenizer: 
 def test_another_length_is_refused(path: Path, change: int) -> None:
     content = path.read_bytes()
     path.write_bytes(content[:change] if change < 0 else content + b"x")
-    with pytest.raises(InputError, match=rf"{1046 + change} bytes where its header promises 1046"):
+    with pytest.raises(InputError, match=rf"{1046 + change} bytes, but its header says 1046"):
         TokenStore.open(path)
 
 
@@ -106,6 +113,6 @@ def test_a_failed_write_leaves_the_old_store(path: Path, tokenizer: Tokenizer) -
 
     before = path.read_bytes()
     with pytest.raises(RuntimeError, match="killed"):
-        store.write_store(path, failing(), tokenizer)
+        write_store(path, failing(), tokenizer)
     assert path.read_bytes() == before
     assert [file.name for file in path.parent.iterdir()] == ["train.bin"]

@@ -18,10 +18,10 @@ from lm_experiments.data import (
     TokenizerConfig,
     load_documents,
     load_tokenizer,
-    sampling,
+    tokenizer_sample,
     train_tokenizer,
 )
-from lm_experiments.data.sampling import LONGEST_PIECE, chunks, sample
+from lm_experiments.data.tokenizer_sample import LONGEST_PIECE, chunks, sample
 from lm_experiments.data.tokenizers import END_OF_TEXT, grouped
 from lm_experiments.errors import InputError
 
@@ -157,7 +157,7 @@ def test_long_text_is_encoded_as_in_one_piece(texts: list[str]) -> None:
 
 @pytest.mark.parametrize("unit", ["a", " ", "a ", "word  two\n "])
 def test_chunks_are_bounded_and_whole(unit: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(sampling, "CHUNK_CHARACTERS", 10)
+    monkeypatch.setattr(tokenizer_sample, "CHUNK_CHARACTERS", 10)
     for repeats in range(30):
         parts = list(chunks(unit * repeats))
         assert "".join(parts) == unit * repeats
@@ -177,7 +177,7 @@ def test_the_sample_is_bounded_drawn_and_repeatable() -> None:
 def test_the_sample_ends_where_no_word_repeats(
     monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    monkeypatch.setattr(sampling, "DISTINCT_BYTES", 100)
+    monkeypatch.setattr(tokenizer_sample, "DISTINCT_BYTES", 100)
     assert len(list(sample(["same word"] * 500, 10**6, seed=0))) == 500
     assert not caplog.records
     with caplog.at_level(logging.WARNING):

@@ -1,4 +1,4 @@
-"""The cache changes nothing: in one pass or many, for one prompt or several, past the context."""
+"""Generation with the cache equals generation without it, in batches and beyond the context."""
 
 from __future__ import annotations
 
@@ -115,10 +115,10 @@ def test_prompts_of_different_lengths_continue_as_each_would_alone(changes: dict
 @torch.no_grad()
 @pytest.mark.parametrize("cached", [False, True])
 @pytest.mark.parametrize("changes", VARIANTS, ids=named)
-def test_what_fills_up_shorter_prompts_does_not_show(changes: dict[str, Any], cached: bool) -> None:
+def test_padding_does_not_change_the_logits(changes: dict[str, Any], cached: bool) -> None:
     model = model_with(changes)
-    reader = generation._Reader(model, 2, cached=False)
-    tokens, documents = reader._aligned([[3, 1, 4, 1, 5], [9, 2]])
+    predictor = generation._Predictor(model, 2, cached=False)
+    tokens, documents = predictor._pad_left([[3, 1, 4, 1, 5], [9, 2]])
     other = tokens.clone()
     other[1, :3] = torch.tensor([36, 0, 17])
     caches = (
@@ -160,7 +160,7 @@ def test_a_batch_ends_where_the_last_of_its_sequences_does() -> None:
 
 def test_a_model_in_bfloat16_keeps_its_cache_in_bfloat16() -> None:
     model = model_with({}).bfloat16()
-    cache = generation._Reader(model, 1, cached=True).cache
+    cache = generation._Predictor(model, 1, cached=True).cache
     assert cache is not None
     assert cache.layers[0].dtype == torch.bfloat16
     found = list(stream(model, PROMPTS[1], 30, GREEDY, seeded(0)))

@@ -1,4 +1,4 @@
-"""The loss over a text: against the softmax written out, and independent of how it is batched."""
+"""The loss over a text: compared with an explicit softmax, independent of the batch size."""
 
 from __future__ import annotations
 

@@ -1,20 +1,25 @@
-"""Generation: what is kept before drawing, and the sequences that a model continues."""
+"""Generation: sampling limits, and the sequences that a model generates."""
 
 from __future__ import annotations
 
 import math
 from collections.abc import Iterator
+from typing import Any
 
 import pytest
 import torch
 from torch import Tensor
 
 from lm_experiments.errors import InputError
-from lm_experiments.evaluation import Sampling, generation, next_token_probabilities, sample, stream
+from lm_experiments.evaluation import Sampling, generation, next_token_probabilities, stream
 from lm_experiments.model import Choice, ModelConfig, Transformer, build_model
 
 GREEDY = Sampling(temperature=0)
 CONFIG = ModelConfig(d_model=16, n_layers=2, n_heads=2, context_length=8, vocab_size=19, d_ff=48)
+
+
+def sample(*arguments: Any) -> list[int]:
+    return list(stream(*arguments))
 
 
 @pytest.fixture(scope="module", autouse=True)
@@ -110,7 +115,7 @@ def test_draws_follow_the_probabilities(
     model: Transformer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     expected = torch.tensor([0.5, 0.3, 0.15, 0.05])
-    monkeypatch.setattr(generation._Reader, "next_logits", lambda *_: expected.log()[None])
+    monkeypatch.setattr(generation._Predictor, "next_logits", lambda *_: expected.log()[None])
     draws = torch.tensor(sample(model, [4], 4000, Sampling(), seeded()))
     assert ((draws.bincount() / 4000) - expected).abs().max() < 0.03
 

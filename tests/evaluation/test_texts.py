@@ -1,4 +1,4 @@
-"""Which documents a loss is taken over, corpus by corpus."""
+"""The documents that are evaluated, for each corpus."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Every architecture composes, trains, is what it is called, and can be ablated."""
+"""Every architecture composes, trains, matches its name, and can be ablated."""
 
 from __future__ import annotations
 
@@ -7,12 +7,13 @@ from pathlib import Path
 from typing import Any
 
 import hydra
+import parity
 import pytest
 import yaml
 
 from lm_experiments.errors import InputError
-from lm_experiments.interop import from_hf, parity
-from lm_experiments.interop.fit import choices, fitting_family
+from lm_experiments.interop import from_hf
+from lm_experiments.interop.support import choices, fitting_family
 from lm_experiments.model import AXES, ModelConfig, count
 from lm_experiments.study import sweeper
 from lm_experiments.study.choices import offer_components

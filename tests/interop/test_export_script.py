@@ -1,4 +1,4 @@
-"""A run exported: loaded where this package cannot be imported, it writes the same text."""
+"""An exported run, loaded without this package, generates the same text."""
 
 from __future__ import annotations
 

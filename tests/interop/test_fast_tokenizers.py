@@ -1,4 +1,4 @@
-"""Tokenizers in and out: the same ids and the same text, whoever encodes."""
+"""Conversion of tokenizers: the same ids and the same text."""
 
 from __future__ import annotations
 
@@ -65,7 +65,7 @@ def test_no_family_puts_its_own_rules_in_place_of_ours(kind: str, tmp_path: Path
     assert theirs(TEXT)["input_ids"] == list(TEXT.encode())
 
 
-def test_a_folder_of_theirs_encodes_as_it_was_written(tokenizer: Tokenizer, tmp_path: Path) -> None:
+def test_a_hugging_face_folder_encodes_the_same(tokenizer: Tokenizer, tmp_path: Path) -> None:
     reload(tokenizer, tmp_path)
     back = from_folder(tmp_path)
     assert back.vocab_size == tokenizer.vocab_size
@@ -77,7 +77,7 @@ def test_a_folder_of_theirs_encodes_as_it_was_written(tokenizer: Tokenizer, tmp_
     assert back.unknown_id == tokenizer.unknown_id
 
 
-def test_theirs_adds_nothing_and_finds_no_end_in_text(tmp_path: Path) -> None:
+def test_a_loaded_tokenizer_adds_no_special_tokens(tmp_path: Path) -> None:
     """A tokenizer that puts a start before each text, as Llama's does."""
     to_fast(train_tokenizer([TEXT], CONFIGS["bytes"])).save_pretrained(tmp_path)
     file = tmp_path / "tokenizer.json"

@@ -1,4 +1,4 @@
-"""The public harness scores an export, and finds the loss that this package finds."""
+"""The public evaluation harness finds the same loss for an exported run."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Layouts: what is packed is unpacked bit for bit, and lies where their forward pass reads it."""
+"""Layouts: packing and unpacking are exact inverses, and match the Hugging Face layers."""
 
 from __future__ import annotations
 

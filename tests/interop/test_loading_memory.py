@@ -1,4 +1,4 @@
-"""Loading a checkpoint takes the memory of its tensors, and hardly more."""
+"""Loading a checkpoint needs little more memory than its tensors."""
 
 from __future__ import annotations
 

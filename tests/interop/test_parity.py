@@ -1,19 +1,20 @@
-"""Models of theirs and ours compute the same: logits in float32, weights bit for bit."""
+"""Converted models compute the same: float32 logits, and weights bit for bit."""
 
 from __future__ import annotations
 
 import dataclasses
 
+import parity
 import pytest
 import torch
 from torch import nn
 
-from lm_experiments.interop import FAMILIES, from_hf, load_hf, parity, to_hf
+from lm_experiments.interop import FAMILIES, from_hf, load_hf, to_hf
 from lm_experiments.interop.options import options_of
 from lm_experiments.model import Choice, ModelConfig, Transformer, build_model, choose
 
 CASES = [(kind, variant) for kind, variants in parity.VARIANTS.items() for variant in variants]
-# What says how theirs came about, or is chosen anew for each export.
+# Metadata of a Hugging Face configuration, and fields that every export sets.
 NOT_COMPARED = ("bos_token_id", "eos_token_id", "pad_token_id", "dtype", "max_window_layers")
 
 
@@ -40,7 +41,7 @@ def test_logits_agree_both_ways_with_and_without_padding(kind: str, variant: str
 
 
 @pytest.mark.parametrize(("kind", "variant"), CASES)
-def test_theirs_and_back_is_the_same_model_bit_for_bit(kind: str, variant: str) -> None:
+def test_a_hugging_face_model_survives_a_round_trip_bit_for_bit(kind: str, variant: str) -> None:
     theirs = their_model(kind, variant)
     config, state = from_hf(theirs)
     back, tensors = to_hf(config, state)
@@ -75,7 +76,7 @@ def test_ours_and_back_is_the_same_model_bit_for_bit(kind: str, variant: str) ->
 
 
 @pytest.mark.parametrize("kind", FAMILIES)
-def test_what_is_loaded_shares_no_memory_with_theirs(kind: str) -> None:
+def test_a_loaded_model_shares_no_memory_with_the_source(kind: str) -> None:
     theirs = their_model(kind, next(iter(parity.VARIANTS[kind])))
     ours = load_hf(theirs)
     before = ours.head.weight.clone()

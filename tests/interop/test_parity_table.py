@@ -1,10 +1,12 @@
-"""The table of differences in CONTRIBUTING.md, and the command that prints it."""
+"""The table of logit differences in CONTRIBUTING.md, and the command that prints it."""
 
 from __future__ import annotations
 
 from pathlib import Path
 
-from lm_experiments.interop import FAMILIES, parity
+import parity
+
+from lm_experiments.interop import FAMILIES
 
 CONTRIBUTING = Path(__file__).resolve().parents[2] / "CONTRIBUTING.md"
 
@@ -34,5 +36,5 @@ def test_the_table_is_printed() -> None:
 
 def test_contributing_has_the_table_with_every_family() -> None:
     lines = CONTRIBUTING.read_text(encoding="utf-8").splitlines()
-    assert parity.HEADING in lines, "paste what python -m lm_experiments.interop.parity prints"
+    assert parity.HEADING in lines, "paste what python tests/interop/parity.py prints"
     check(lines)

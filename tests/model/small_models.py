@@ -1,4 +1,4 @@
-"""Tiny models, batches for them, and what the tests of all components ask of a model."""
+"""Tiny models and batches, and the checks that every component must pass."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Causal attention against the softmax written out, with and without a bias on the scores."""
+"""Causal attention compared with an explicit softmax, with and without a bias on the scores."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from lm_experiments.model.attention import (
     CausalAttention,
     UnitVectors,
 )
-from lm_experiments.model.backends import Scope, scope
+from lm_experiments.model.attention_kernels import AttentionContext, attention_context
 from lm_experiments.model.documents import locate
 from lm_experiments.model.positions import NoPosition, Position, PositionSizes
 from lm_experiments.model.registry import NoOptions, component, names
@@ -48,11 +48,11 @@ def attention() -> CausalAttention:
     return CausalAttention(AttentionOptions(), ATTENTION_SIZES)
 
 
-def scope_of(position: Position, length: int = LENGTH) -> Scope:
-    return scope(position, None, locate(torch.zeros(1, length, dtype=torch.long)), HEAD)
+def context_of(position: Position, length: int = LENGTH) -> AttentionContext:
+    return attention_context(position, None, locate(torch.zeros(1, length, dtype=torch.long)), HEAD)
 
 
-def written_out(layer: CausalAttention, x: Tensor, position: Position) -> Tensor:
+def eager_attention(layer: CausalAttention, x: Tensor, position: Position) -> Tensor:
     """Compute one head, one query at a time."""
     query, key, value = (part(x) for part in (layer.query, layer.key, layer.value))
     positions = torch.arange(LENGTH)
@@ -73,21 +73,21 @@ def written_out(layer: CausalAttention, x: Tensor, position: Position) -> Tensor
 @pytest.mark.parametrize("kind", [NoPosition, Distance])
 def test_it_is_the_softmax_over_this_and_earlier_positions(kind: type[Position]) -> None:
     layer, x, position = attention(), torch.randn(LENGTH, WIDTH), kind(NoOptions(), SIZES)
-    out = layer(x[None], scope_of(position))
-    torch.testing.assert_close(out[0], written_out(layer, x, position))
+    out = layer(x[None], context_of(position))
+    torch.testing.assert_close(out[0], eager_attention(layer, x, position))
 
 
 @torch.no_grad()
 def test_a_bias_of_zero_changes_nothing() -> None:
     layer, x = attention(), torch.randn(3, LENGTH, WIDTH)
-    plain = layer(x, scope_of(NO_POSITION))
-    biased = layer(x, scope_of(ZeroBias(NoOptions(), SIZES)))
+    plain = layer(x, context_of(NO_POSITION))
+    biased = layer(x, context_of(ZeroBias(NoOptions(), SIZES)))
     torch.testing.assert_close(biased, plain)
 
 
 def test_with_a_bias_the_future_has_a_gradient_of_exactly_zero() -> None:
     layer, x = attention(), torch.randn(2, LENGTH, WIDTH, requires_grad=True)
-    out = layer(x, scope_of(Distance(NoOptions(), SIZES)))
+    out = layer(x, context_of(Distance(NoOptions(), SIZES)))
     (gradient,) = torch.autograd.grad(out[:, 2].sum(), x)
     assert torch.count_nonzero(gradient[:, 3:]) == 0
     assert torch.count_nonzero(gradient[:, :3]) == 2 * 3 * WIDTH
@@ -96,7 +96,7 @@ def test_with_a_bias_the_future_has_a_gradient_of_exactly_zero() -> None:
 @torch.no_grad()
 def test_the_first_position_sees_only_its_own_value() -> None:
     layer, x = attention(), torch.randn(2, LENGTH, WIDTH)
-    out = layer(x, scope_of(NO_POSITION))
+    out = layer(x, context_of(NO_POSITION))
     torch.testing.assert_close(out[:, 0], layer.out(layer.value(x[:, 0])))
 
 
@@ -164,11 +164,11 @@ def built(options: AttentionOptions) -> CausalAttention:
 def test_each_option_is_its_formula(options: AttentionOptions) -> None:
     layer, x = built(options), torch.randn(LONG, WIDTH)
     location = locate(torch.zeros(1, LONG, dtype=torch.long))
-    seen = scope(NO_POSITION, None, location, HEAD, layer.window, layer.softcap)
+    seen = attention_context(NO_POSITION, None, location, HEAD, layer.window, layer.softcap)
     torch.testing.assert_close(layer(x[None], seen)[0], reference(layer, x, options))
     plain = built(AttentionOptions())
     plain.load_state_dict(layer.state_dict(), strict=False) if options.kv_heads is None else None
-    assert (layer(x[None], seen) - plain(x[None], scope_of(NO_POSITION, LONG))).abs().max() > 1e-4
+    assert (layer(x[None], seen) - plain(x[None], context_of(NO_POSITION, LONG))).abs().max() > 1e-4
 
 
 @torch.no_grad()
@@ -212,8 +212,8 @@ def test_how_many_heads_have_keys_of_their_own(name: str, heads: int, kv_heads: 
 
 def test_a_window_of_the_whole_context_is_no_window() -> None:
     location = locate(torch.zeros(1, LENGTH, dtype=torch.long))
-    assert scope(NO_POSITION, None, location, HEAD, window=LENGTH).causal
-    assert not scope(NO_POSITION, None, location, HEAD, window=LENGTH - 1).causal
+    assert attention_context(NO_POSITION, None, location, HEAD, window=LENGTH).causal
+    assert not attention_context(NO_POSITION, None, location, HEAD, window=LENGTH - 1).causal
 
 
 @pytest.mark.parametrize(

@@ -1,4 +1,4 @@
-"""The residual algebra, and the placements that are points of it."""
+"""The block formula, and every norm placement."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import torch
 from small_models import tiny_config, tiny_model
 from torch import Tensor, nn
 
-from lm_experiments.model.backends import scope
+from lm_experiments.model.attention_kernels import attention_context
 from lm_experiments.model.block import PLACEMENTS, Placement, Residual
 from lm_experiments.model.documents import locate
 from lm_experiments.model.norms import Norm
@@ -94,7 +94,7 @@ FORMULAS: dict[str, Callable[..., Tensor]] = {
 def test_a_block_is_its_formula(placement: str) -> None:
     model = tiny_model(placement=placement, position="none", norm="layernorm")
     block, x = model.blocks[0], torch.randn(2, 16, 32)
-    seen = scope(model.position, None, locate(torch.zeros(2, 16, dtype=torch.long)), 16)
+    seen = attention_context(model.position, None, locate(torch.zeros(2, 16, dtype=torch.long)), 16)
 
     def norm(x: Tensor) -> Tensor:
         return nn.functional.layer_norm(x, (32,), eps=1e-5)
@@ -112,7 +112,9 @@ def test_one_norm_of_a_parallel_block_serves_both_and_two_serve_one_each() -> No
     x = torch.randn(2, 16, 32)
     for placement, both in (("parallel", True), ("parallel_two", False)):
         block = tiny_model(placement=placement, position="none").blocks[0]
-        seen = scope(NO_POSITION, None, locate(torch.zeros(2, 16, dtype=torch.long)), 16)
+        seen = attention_context(
+            NO_POSITION, None, locate(torch.zeros(2, 16, dtype=torch.long)), 16
+        )
         attention = block.attention(block.attention_residual.in_norm(x), seen)
         before = block(x, seen) - x - attention
         block.attention_residual.in_norm.weight.fill_(0)

@@ -1,4 +1,4 @@
-"""With the key-value cache, whatever the parts, the logits are those of one full pass."""
+"""With the key-value cache the logits equal those of one full pass, however tokens are split."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from small_models import TINY, tiny_model
 from torch import Tensor
 
 from lm_experiments.model import Choice, ModelConfig, Transformer, build_model, choose
-from lm_experiments.model.backends import visible
+from lm_experiments.model.attention_kernels import boolean_mask
 from lm_experiments.model.cache import Cache
 from lm_experiments.model.documents import locate
 from lm_experiments.model.registry import names
@@ -72,8 +72,8 @@ def test_two_queries_over_five_keys_see_three_older_ones_and_no_later_one() -> N
     cache = Cache(TINY, 1, "cpu", torch.float32)
     locate(torch.zeros(1, 3, dtype=torch.long), cache=cache)
     location = locate(torch.zeros(1, 2, dtype=torch.long), cache=cache)
-    assert visible(location, None).int().tolist() == [[1, 1, 1, 1, 0], [1, 1, 1, 1, 1]]
-    assert visible(location, 2).int().tolist() == [[0, 0, 1, 1, 0], [0, 0, 0, 1, 1]]
+    assert boolean_mask(location, None).int().tolist() == [[1, 1, 1, 1, 0], [1, 1, 1, 1, 1]]
+    assert boolean_mask(location, 2).int().tolist() == [[0, 0, 1, 1, 0], [0, 0, 0, 1, 1]]
 
 
 @torch.no_grad()
@@ -135,7 +135,7 @@ def test_documents_that_come_late_are_refused() -> None:
 @pytest.mark.parametrize("position", ["learned", "sinusoidal", "rope"])
 def test_more_tokens_than_positions_are_refused(position: str) -> None:
     model = tiny_model(position=position)
-    with pytest.raises(ValueError, match=f"position={position} reaches 16 .* sequence has 17"):
+    with pytest.raises(ValueError, match=f"position={position} has 16 .* sequence has 17"):
         model(torch.zeros(1, 17, dtype=torch.long))
 
 

@@ -1,4 +1,4 @@
-"""The public list of components: what users' sweeps and papers name stays, or changes knowingly."""
+"""The public list of components is frozen: a change must be deliberate."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Compiled models compute what eager ones do, and few lengths make few compilations."""
+"""Compiled models compute the same as eager ones, with few recompilations."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Packed documents do not see each other: they are read, and trained on, as if alone."""
+"""Packed documents do not attend to each other: results are the same as for each one alone."""
 
 from __future__ import annotations
 

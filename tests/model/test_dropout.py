@@ -1,4 +1,4 @@
-"""Dropout: in training alone, and reproducible from the global seed."""
+"""Dropout acts in training only, and is reproducible from the global seed."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Feed-forward layers: each formula at points worked out by hand."""
+"""Feed-forward layers: values computed by hand."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ import pytest
 import torch
 
 from lm_experiments.model.feedforward import FeedForward, Gated
-from lm_experiments.model.linear import RESIDUAL_ROLES
+from lm_experiments.model.projection import RESIDUAL_ROLES
 from lm_experiments.model.registry import component, names
 
 # down(f(up(x))) or down(f(gate(x)) * up(x)) with every weight 1: values at x = -1 and x = 2.
@@ -115,5 +115,5 @@ def test_gelu_by_tanh_is_not_the_exact_one(x: float) -> None:
 
 
 def test_an_approximation_of_gelu_that_does_not_exist_is_refused() -> None:
-    with pytest.raises(ValueError, match=r"approximate=erf is not known; it can be none or tanh"):
+    with pytest.raises(ValueError, match=r"approximate=erf is not known; it can be none, tanh"):
         layer("geglu", approximate="erf")

@@ -1,4 +1,4 @@
-"""Nothing is ignored: each option, away from its default, changes what a model computes."""
+"""Every option, away from its default, changes what a model computes."""
 
 from __future__ import annotations
 

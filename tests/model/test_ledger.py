@@ -1,4 +1,4 @@
-"""Parameters and FLOPs to the unit: public models, torch's own counter, PaLM's formula."""
+"""Exact parameter and FLOP counts: public models, torch's FLOP counter, PaLM's formula."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The chunked loss is cross-entropy: values, gradients, ignored targets, narrow types."""
+"""The chunked loss equals cross-entropy: values, gradients, ignored targets, low precision."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Gated and ungated feed-forwards get the same number of weights, or an error that says why not."""
+"""Gated and ungated feed-forwards get the same number of weights, or a clear error."""
 
 from __future__ import annotations
 

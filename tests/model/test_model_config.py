@@ -1,4 +1,4 @@
-"""Sizes that cannot be built are refused, with what to type instead."""
+"""Impossible sizes and options are refused, with a hint."""
 
 from __future__ import annotations
 
@@ -36,11 +36,11 @@ from lm_experiments.model import Choice, ModelConfig, build_model, choose, sketc
         ({"position_pattern": ["none"]}, "leaves no layer with position=rope; type position=none"),
         (
             {"position_pattern": ["none"], "position": Choice("none")},
-            "no layers with position=none",
+            "no effect with position=none",
         ),
         ({"attention_pattern": ["near"]}, "has 'near'; its entries can be local or global"),
         ({"attention_pattern": ["local"] * 3}, "which do not divide model.n_layers=4"),
-        ({"match": "flop"}, "model.match=flop is not known; it can be params or flops or none"),
+        ({"match": "flop"}, "model.match=flop is not known; it can be params, flops, none"),
     ],
 )
 def test_impossible_sizes(changes: dict[str, Any], message: str) -> None:
@@ -99,7 +99,7 @@ def test_attention_that_cannot_be_built(name: str, options: dict[str, Any], mess
         ),
         (
             {"position_pattern": ["learned", "none"], "position": Choice("learned")},
-            "position=learned is added to the embeddings once",
+            "position=learned is added to the embeddings;",
         ),
     ],
 )

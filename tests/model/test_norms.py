@@ -1,4 +1,4 @@
-"""Norms: values worked out by hand, float32 statistics in any dtype, the epsilon asked for."""
+"""Norms: values computed by hand, float32 statistics for any dtype, and the eps option."""
 
 from __future__ import annotations
 

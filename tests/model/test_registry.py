@@ -1,4 +1,4 @@
-"""The registry: a name is one component, and a wrong name or option is a clear error."""
+"""The registry: names are unique, and a wrong name or option gives a clear error."""
 
 from __future__ import annotations
 

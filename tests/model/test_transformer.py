@@ -1,4 +1,4 @@
-"""The whole model: initial loss, the tied head, names in checkpoints, narrow precision."""
+"""The whole model: initial loss, tied head, checkpoint names, low precision."""
 
 from __future__ import annotations
 

@@ -154,13 +154,13 @@ def test_without_the_cache_the_text_is_the_same(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     used: list[bool] = []
-    reader = generation._Reader.__init__
+    reader = generation._Predictor.__init__
 
     def spy(self: Any, model: Any, batch: int, cached: bool) -> None:
         used.append(cached)
         reader(self, model, batch, cached)
 
-    monkeypatch.setattr(generation._Reader, "__init__", spy)
+    monkeypatch.setattr(generation._Predictor, "__init__", spy)
     texts = []
     for flags in ([], ["--no-cache"]):
         assert script.main([str(run_dir), "--prompt", "the", "--tokens", "30", *flags]) == 0

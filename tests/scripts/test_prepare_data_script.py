@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from lm_experiments.cli.prepare_data import main
-from lm_experiments.data import filling
+from lm_experiments.data import encode_corpus
 
 
 @dataclass(frozen=True)
@@ -71,7 +71,7 @@ def test_it_is_safe_to_repeat(
 ) -> None:
     words = ("data=tinystories", f"data.path={stories}", "tokenizer=bytes")
     first = prepare_data(*words)
-    monkeypatch.setattr(filling, "Dataset", lambda *_: pytest.fail("it was prepared again"))
+    monkeypatch.setattr(encode_corpus, "Dataset", lambda *_: pytest.fail("it was prepared again"))
     again = prepare_data(*words)
     assert (again.code, again.err) == (0, "")
     assert again.out.splitlines()[:3] == first.out.splitlines()[-4:-1]

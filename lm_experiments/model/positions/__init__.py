@@ -1,7 +1,7 @@
-"""Position encodings: what they add to embeddings, how they turn queries and keys, what they bias.
+"""Position encodings.
 
-`base.py` holds the hooks; `absolute.py` what is added to embeddings, `rope.py` what turns queries
-and keys (`scaling.py` for contexts longer than trained), `relative.py` what biases the scores.
+`base.py` defines the hooks, `absolute.py` encodings added to embeddings, `rope.py` rotary
+embeddings (`scaling.py` for contexts longer than trained), `relative.py` biases on the scores.
 """
 
 from lm_experiments.model.positions.absolute import Learned, NoPosition, Sinusoidal

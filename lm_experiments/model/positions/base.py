@@ -1,7 +1,7 @@
-"""What a position encoding is: hooks with do-nothing defaults, so that each overrides only its own.
+"""Base classes of position encodings: hooks that do nothing by default.
 
-Positions are an input: nothing here assumes that a sequence starts at 0, nor that all sequences
-of a batch stand at the same positions.
+Positions are an input. A sequence need not start at 0, and the sequences of a batch may have
+different positions.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from torch import Tensor, nn
 
 @dataclass(frozen=True)
 class PositionSizes:
-    """The sizes a position encoding is built from."""
+    """The model sizes that position encodings are built from."""
 
     d_model: int
     n_heads: int
@@ -25,54 +25,52 @@ class PositionSizes:
 
 
 class Position(nn.Module):
-    """Base of all position encodings, built with (options, sizes); it does nothing itself.
+    """Base class of position encodings, built with (options, sizes); does nothing itself.
 
-    Wherever a hook takes positions, they have shape (length,), or (batch, length) where the
-    sequences of a batch differ.
+    Positions have shape (length,), or (batch, length) if they differ within the batch.
     """
 
     def __init__(self, options: Any, sizes: PositionSizes) -> None:
         super().__init__()
 
     def embed(self, x: Tensor, positions: Tensor) -> Tensor:
-        """Change the token embeddings ``x`` (batch, length, d_model) at ``positions``."""
+        """Encode ``positions`` in the token embeddings ``x`` (batch, length, d_model)."""
         return x
 
     def phases(self, positions: Tensor) -> Tensor | None:
-        """Return what `rotate` needs at ``positions``, computed once for all layers."""
+        """Return the input of `rotate` for ``positions``, computed once for all layers."""
         return None
 
     def rotate(self, x: Tensor, phases: Tensor | None) -> Tensor:
-        """Turn queries or keys ``x`` (batch, heads, length, head_width)."""
+        """Rotate queries or keys ``x`` (batch, heads, length, head_width)."""
         return x
 
     def bias(self, queries: Tensor, keys: Tensor) -> Tensor | None:
-        """Return what is added to the scores, for the positions of queries and of keys.
+        """Return the bias of the scores for the positions of queries and keys.
 
-        Its shape is (heads, queries, keys), with a batch before it where the positions have one.
-        What it holds for keys after the query does not count.
+        Shape (heads, queries, keys), or (batch, heads, queries, keys) for batched positions. Keys
+        after the query are masked later.
         """
         return None
 
     @property
     def longest(self) -> int | None:
-        """The number of positions that are usable, None where all are."""
+        """The number of supported positions, None for no limit."""
         return None
 
     def extend(self, length: int) -> None:
-        """Make positions up to ``length`` usable, where they are beyond the context length.
+        """Support positions up to ``length``, beyond the context length.
 
         Raises:
-            ValueError: where they would have to be trained.
+            ValueError: if they would have to be trained.
         """
 
 
 class FixedTable(Position):
-    """A position encoding that keeps a fixed table, float32 where it is not of whole numbers.
+    """A position encoding with a fixed table, in float32 or integers.
 
-    The table is not a parameter and not in checkpoints. Casting the model to a narrower type
-    must not cast it: in bfloat16, position 257 does not exist. So it follows the model's device
-    and keeps its type.
+    The table is not a parameter and not in checkpoints. It follows the model's device but keeps
+    its dtype when the model is cast: bfloat16 cannot represent position 257.
     """
 
     table: Tensor
@@ -89,10 +87,10 @@ class FixedTable(Position):
 
 
 class PositionTable(FixedTable):
-    """A fixed table with a row for each position, which can be computed for more of them.
+    """A fixed table with a row for each position, which can be extended.
 
     Attributes:
-        length: the positions the table has; set before it is built.
+        length: the number of positions of the table; set before it is built.
     """
 
     length: int
@@ -103,7 +101,7 @@ class PositionTable(FixedTable):
         return self.length
 
     def extend(self, length: int) -> None:
-        """Compute the table up to ``length``; what it has of earlier positions stays as it is."""
+        """Extend the table to ``length`` positions; the rows it has do not change."""
         if length > self.length:
             self.length = length
             self.table = self._build_table(self.table.device)

@@ -15,10 +15,11 @@ from lm_experiments.model.registry import NoOptions, register
 
 @register("position", "alibi")
 class ALiBi(FixedTable):
-    """Lower the scores in proportion to the distance, at a slope for each head (Press et al. 2022).
+    """Subtract from the scores the distance times a slope for each head (Press et al. 2022).
 
-    With h heads, a power of two, the slopes are ``2^(-8i/h)``, i from 1 to h. Otherwise they are
-    those of the power of two below h, and then every second of those of the one above.
+    If the number of heads h is a power of two, the slopes are ``2^(-8i/h)``, i from 1 to h.
+    Otherwise they are those of the next lower power of two, then every second one of the next
+    higher.
     """
 
     def __init__(self, options: NoOptions, sizes: PositionSizes) -> None:
@@ -30,7 +31,7 @@ class ALiBi(FixedTable):
         return torch.tensor(slopes(self.n_heads), dtype=torch.float32, device=device)
 
     def bias(self, queries: Tensor, keys: Tensor) -> Tensor:
-        """Return slope times distance, at most 0 for keys up to the query; float32."""
+        """Return slope times (negative) distance in float32, at most 0 for earlier keys."""
         steps = keys[..., None, :] - queries[..., :, None]
         return self.table[:, None, None] * steps.unsqueeze(-3)
 
@@ -46,8 +47,10 @@ def slopes(n_heads: int) -> list[float]:
 class T5Options:
     """Options of T5's bias.
 
-    ``buckets`` distances or ranges of distances are told apart: the first half are exact, the
-    others grow geometrically up to ``max_distance``, from which on all are the last.
+    Attributes:
+        buckets: the number of distance buckets: the first half holds one distance each, the others
+            grow geometrically.
+        max_distance: the distance from which on all are in the last bucket.
     """
 
     buckets: int = 32
@@ -56,9 +59,9 @@ class T5Options:
 
 @register("position", "t5", T5Options)
 class T5Bias(FixedTable):
-    """Add to the scores a trained number for each head and range of distances (Raffel et al. 2020).
+    """Add to the scores a learned bias for each head and distance bucket (Raffel et al. 2020).
 
-    All layers share the numbers. As in T5's decoder, all ranges are for earlier positions.
+    All layers share the biases. As in T5's decoder, all buckets are for earlier positions.
     """
 
     def __init__(self, options: T5Options, sizes: PositionSizes) -> None:
@@ -74,11 +77,11 @@ class T5Bias(FixedTable):
         return torch.tensor([bucket(d, self.options) for d in distances], device=device)
 
     def reset_parameters(self) -> None:
-        """Draw from N(0, 1/d_model), as T5 does, whatever the init scheme of other weights."""
+        """Draw from N(0, 1/d_model) as in T5, with any init scheme."""
         nn.init.normal_(self.weight, std=self.d_model**-0.5)
 
     def bias(self, queries: Tensor, keys: Tensor) -> Tensor:
-        """Return the number of each distance's bucket, float32."""
+        """Return the learned bias of each distance in float32."""
         distances = queries[..., :, None] - keys[..., None, :]
         buckets = self.table[distances.clamp(0, self.options.max_distance)]
         return F.embedding(buckets, self.weight).float().movedim(-1, -3)
@@ -95,10 +98,9 @@ def bucket(distance: int, options: T5Options) -> int:
 
 def _check(options: T5Options) -> None:
     if options.buckets < 2:
-        raise ValueError(f"model.position.buckets={options.buckets} must be 2 or more.")
+        raise ValueError(f"model.position.buckets={options.buckets} must be at least 2.")
     if options.max_distance <= options.buckets // 2:
         raise ValueError(
             f"model.position.max_distance={options.max_distance} must be above half of "
-            f"model.position.buckets={options.buckets}, the distances that have their own bucket; "
-            f"type {options.buckets // 2 + 1} or more."
+            f"model.position.buckets={options.buckets}; type {options.buckets // 2 + 1} or more."
         )

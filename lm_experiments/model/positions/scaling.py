@@ -1,6 +1,6 @@
-"""The frequencies at which columns turn, and how they are scaled for contexts beyond the trained.
+"""RoPE frequencies, and their scaling for contexts longer than trained.
 
-All of it is computed in float64; tables are rounded to float32 only once.
+Everything is computed in float64; tables are rounded to float32 once.
 """
 
 from __future__ import annotations
@@ -11,6 +11,8 @@ from dataclasses import dataclass
 
 import torch
 from torch import Tensor
+
+from lm_experiments.model.checks import check_choice
 
 
 def geometric(pairs: int, width: int, theta: float) -> Tensor:
@@ -34,11 +36,11 @@ def _linear(columns: int, theta: float, factor: float) -> Tensor:
 
 
 def _ntk(columns: int, theta: float, factor: float) -> Tensor:
-    """A larger theta: the fastest pair stays as it is, the slowest is slowed by ``factor``."""
+    """A larger theta: the highest frequency stays, the lowest is divided by ``factor``."""
     if columns < 4:
         raise ValueError(
-            "model.position.scaling=ntk changes all pairs of columns but the first, and there is "
-            "no other; type model.position.scaling=linear."
+            "model.position.scaling=ntk needs at least two pairs of rotated columns; type "
+            "model.position.scaling=linear."
         )
     return _none(columns, theta * factor ** (columns / (columns - 2)))
 
@@ -51,10 +53,10 @@ def _yarn(
     beta_fast: float,
     beta_slow: float,
 ) -> Tensor:
-    """Slow only the pairs that turn few times within the original context (Peng et al. 2023).
+    """Scale only pairs with few rotations within the original context (Peng et al. 2023).
 
-    Between ``beta_slow`` and ``beta_fast`` turns there is a ramp, linear in the number of the
-    pair as in the authors' code, where the paper has it linear in the number of turns.
+    Between ``beta_slow`` and ``beta_fast`` rotations there is a ramp. It is linear in the index of
+    the pair as in the authors' code; in the paper it is linear in the number of rotations.
     """
     if theta <= 1:
         raise ValueError(
@@ -62,14 +64,14 @@ def _yarn(
             "type for example model.position.theta=10000."
         )
 
-    def pair_that_turns(times: float) -> float:
-        ratio = original_context / (times * 2 * math.pi)
+    def pair_with(rotations: float) -> float:
+        ratio = original_context / (rotations * 2 * math.pi)
         return columns * math.log(ratio) / (2 * math.log(theta))
 
-    first = max(math.floor(pair_that_turns(beta_fast)), 0)
-    last = min(math.ceil(pair_that_turns(beta_slow)), columns - 1)
-    place = torch.arange(columns // 2, dtype=torch.float64) - first
-    ramp = (place / (last - first or 0.001)).clamp(0, 1)
+    first = max(math.floor(pair_with(beta_fast)), 0)
+    last = min(math.ceil(pair_with(beta_slow)), columns - 1)
+    index = torch.arange(columns // 2, dtype=torch.float64) - first
+    ramp = (index / (last - first or 0.001)).clamp(0, 1)
     plain = _none(columns, theta)
     return plain * (1 - ramp) + plain / factor * ramp
 
@@ -82,23 +84,23 @@ def _llama3(
     low_freq_factor: float,
     high_freq_factor: float,
 ) -> Tensor:
-    """Llama 3.1's: slow the pairs that turn less than ``low_freq_factor`` times, ramp to the next.
+    """Scale pairs with fewer than ``low_freq_factor`` rotations, with a ramp up to the other limit.
 
-    Turns are those within the original context (Grattafiori et al. 2024 and its reference code).
+    Rotations are those within the original context (Grattafiori et al. 2024 and reference code).
     """
     plain = _none(columns, theta)
-    turns = original_context * plain / (2 * math.pi)
-    kept = ((turns - low_freq_factor) / (high_freq_factor - low_freq_factor)).clamp(0, 1)
+    rotations = original_context * plain / (2 * math.pi)
+    kept = ((rotations - low_freq_factor) / (high_freq_factor - low_freq_factor)).clamp(0, 1)
     return plain * kept + plain / factor * (1 - kept)
 
 
 @dataclass(frozen=True)
 class Scaling:
-    """One way to scale.
+    """A way to scale frequencies.
 
     Attributes:
-        frequencies: called with the number of turning columns, theta, and what is read.
-        reads: its options, at their defaults; None where one has to be given.
+        frequencies: called with the number of rotated columns, theta, and its options.
+        reads: its options with their defaults; None if required.
     """
 
     frequencies: Callable[..., Tensor]
@@ -118,7 +120,7 @@ SCALINGS = {
     ),
 }
 EXAMPLES = {"factor": "4", "original_context": "2048"}
-# Of each, the first must be below the second.
+# In each pair, the first option must be below the second.
 ORDERED = (("low_freq_factor", "high_freq_factor"), ("beta_slow", "beta_fast"))
 
 
@@ -129,25 +131,24 @@ def scaled_frequencies(
 
     Args:
         name: one of `SCALINGS`.
-        given: every option of every scaling; None where it was not given.
+        given: every option of every scaling; None if not given.
+        columns: the number of rotated columns.
+        theta: the base of the wavelengths.
 
     Raises:
-        ValueError: for an unknown name, and for options that are missing, not read or wrong.
+        ValueError: for an unknown name, and for options that are missing, unused or out of range.
     """
-    if name not in SCALINGS:
-        raise ValueError(
-            f"model.position.scaling={name} is not known; it can be {', '.join(SCALINGS)}."
-        )
+    check_choice("model.position.scaling", name, SCALINGS)
     return SCALINGS[name].frequencies(columns, theta, **_checked(name, given))
 
 
 def yarn_magnitude(factor: float) -> float:
-    """Return by how much queries and keys grow: the root of 1/t in Peng et al. 2023."""
+    """Return the factor on queries and keys, sqrt(1/t) in Peng et al. 2023."""
     return 0.1 * math.log(factor) + 1
 
 
 def _checked(name: str, given: Mapping[str, float | None]) -> dict[str, float]:
-    """Return what a scaling reads, defaults filled in."""
+    """Return the options of a scaling, with defaults filled in."""
     reads = SCALINGS[name].reads
     for option, value in given.items():
         if value is not None and option not in reads:

@@ -1,4 +1,4 @@
-"""Position encodings: exact values, what they leave alone, and float32 tables in any dtype."""
+"""Position encodings: exact values, no side effects, and float32 tables for any dtype."""
 
 from __future__ import annotations
 
@@ -153,7 +153,7 @@ def test_rope_turns_in_float32_and_rounds_once(pairing: str) -> None:
 @pytest.mark.parametrize(
     ("options", "sizes", "message"),
     [
-        ({"pairing": "llama"}, {}, "pairing=llama is not known; it can be interleaved or half"),
+        ({"pairing": "llama"}, {}, "pairing=llama is not known; it can be interleaved, half"),
         ({"theta": 0.0}, {}, "theta=0 must be positive"),
         ({"theta": math.inf}, {}, "theta=inf must be positive"),
         ({}, {"d_model": 30}, "the head width 15 is 15, .* type model.position.fraction=0.933333,"),
@@ -280,7 +280,7 @@ def test_of_a_fraction_only_the_first_columns_turn(pairing: str) -> None:
     assert torch.equal(turned[..., 8:], x[..., 8:])
 
 
-def test_a_fraction_of_a_head_of_odd_width_turns() -> None:
+def test_a_fraction_of_a_head_of_odd_width_rotates() -> None:
     x = torch.randn(1, 2, 3, 15)
     encoding = rope(15, fraction=0.933333)
     turned = encoding.rotate(x, encoding.phases(torch.arange(3)))
@@ -316,7 +316,7 @@ def test_an_extended_encoding_is_that_of_a_longer_context(name: str) -> None:
     model = tiny_model(position=name)
     if name == "learned":
         model.position.extend(16)
-        with pytest.raises(ValueError, match=r"of 16 positions and none for a context of 17; cho"):
+        with pytest.raises(ValueError, match=r"of 16 positions, too few for a context of 17; cho"):
             model.position.extend(17)
         return
     model.position.extend(40)

@@ -1,4 +1,4 @@
-"""Biases on the scores: ALiBi's slopes and T5's buckets, against the papers and transformers."""
+"""Biases on the scores: ALiBi's slopes and T5's buckets, compared with transformers."""
 
 from __future__ import annotations
 
@@ -134,8 +134,8 @@ def test_a_cast_leaves_the_bias_float32_and_its_distances_apart(build: type[Posi
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        ({"buckets": 1}, "buckets=1 must be 2 or more"),
-        ({"max_distance": 16}, "max_distance=16 must be above half of .*=32, .* type 17 or more"),
+        ({"buckets": 1}, "buckets=1 must be at least 2"),
+        ({"max_distance": 16}, "max_distance=16 must be above half of .*=32; type 17 or more"),
     ],
 )
 def test_t5_refuses_what_it_cannot_do(options: dict[str, int], message: str) -> None:

@@ -1,4 +1,4 @@
-"""RoPE's scalings: worked values, what they leave alone, and the frequencies of transformers."""
+"""RoPE scaling: values computed by hand, and the frequencies of transformers."""
 
 from __future__ import annotations
 
@@ -52,21 +52,21 @@ def test_only_slow_pairs_are_slowed(options: dict[str, Any]) -> None:
     assert ((ratio > 1.01) & (ratio < factor - 0.01)).any()
 
 
-def test_yarn_slows_by_the_turns_within_the_original_context() -> None:
+def test_yarn_slows_by_the_rotations_within_the_original_context() -> None:
     ratio = frequencies() / frequencies(**YARN)
-    turns = 256 * frequencies() / (2 * math.pi)
-    assert ratio[turns >= 32].max() < 1.0001
-    # The ramp ends at a whole pair, up to one pair after the last that turns once.
-    assert ratio[turns < 0.75].min() == pytest.approx(4, rel=1e-4)
+    rotations = 256 * frequencies() / (2 * math.pi)
+    assert ratio[rotations >= 32].max() < 1.0001
+    # The ramp ends at a whole pair, up to one pair after the last that rotations once.
+    assert ratio[rotations < 0.75].min() == pytest.approx(4, rel=1e-4)
     more = frequencies() / frequencies(**YARN, beta_fast=8.0, beta_slow=0.5)
     assert (more < ratio - 1e-3).any()
     assert not (more > ratio + 1e-4).any()
 
 
-def test_llama3_interpolates_by_turns() -> None:
+def test_llama3_interpolates_by_rotations() -> None:
     plain, scaled = frequencies(), frequencies(**LLAMA3)
-    turns = 256 * plain / (2 * math.pi)
-    kept = ((turns - 1) / 3).clamp(0, 1)
+    rotations = 256 * plain / (2 * math.pi)
+    kept = ((rotations - 1) / 3).clamp(0, 1)
     torch.testing.assert_close(scaled / plain, kept + (1 - kept) / 8, rtol=1e-5, atol=0)
 
 
@@ -147,8 +147,8 @@ def test_the_angles_are_those_of_transformers(
     config.rope_parameters = parameters
     initialise = ROPE_INIT_FUNCTIONS[theirs["rope_type"]]
     expected, scale = initialise(config, torch.device("cpu"), seq_len=512)
-    turns = torch.outer(torch.arange(256.0), expected)
+    rotations = torch.outer(torch.arange(256.0), expected)
     found = rope(64, 256, theta=theta, fraction=fraction, **options).table
     # Their angles are float32, which at 255 are exact to 1.5e-5.
-    torch.testing.assert_close(found[0], turns.cos() * scale, atol=6e-5, rtol=0)
-    torch.testing.assert_close(found[1], turns.sin() * scale, atol=6e-5, rtol=0)
+    torch.testing.assert_close(found[0], rotations.cos() * scale, atol=6e-5, rtol=0)
+    torch.testing.assert_close(found[1], rotations.sin() * scale, atol=6e-5, rtol=0)

@@ -1,8 +1,7 @@
-"""Fills a folder with what is prepared of a corpus: its tokenizer and both token stores."""
+"""Encode a corpus: write its tokenizer and both token stores to a folder."""
 
 from __future__ import annotations
 
-import hashlib
 import json
 import logging
 from collections.abc import Iterable, Iterator
@@ -12,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from lm_experiments.data.config import DataConfig, TokenizerConfig
-from lm_experiments.data.corpora import check_unchanged, load_documents
+from lm_experiments.data.corpora import TextDigest, check_unchanged, load_documents
 from lm_experiments.data.hub import Dataset, is_drawn, limited, source_key
 from lm_experiments.data.keys import hash_of
 from lm_experiments.data.progress import EncodingProgress, size
@@ -31,10 +30,10 @@ Labelled = Iterable[tuple[str, str]]
 logger = logging.getLogger(__name__)
 
 
-def fill_from_memory(
+def encode_in_memory(
     folder: Path, data: DataConfig, config: TokenizerConfig, data_hash: str
 ) -> None:
-    """Prepare a corpus that is read whole: the King James Bible or text files."""
+    """Encode a corpus that is read into memory: the King James Bible or text files."""
     documents = load_documents(data)
     check_unchanged(documents, data, data_hash)
     split = split_documents(documents.texts, data)
@@ -48,33 +47,34 @@ def fill_from_memory(
     _record(folder, data, config, {"data_hash": data_hash, **writers.headers})
 
 
-def fill_from_stream(
+def encode_stream(
     folder: Path, data: DataConfig, config: TokenizerConfig, key: str, cache_dir: Path
 ) -> None:
-    """Prepare a corpus a batch at a time; its hash is of the text that passes.
+    """Encode a streamed corpus, batch by batch; its text is hashed on the way.
 
-    Raises `InputError` where one side has no text, or the files change meanwhile.
+    Raises `InputError` if a split is empty, or the files change meanwhile.
     """
     dataset = Dataset(data, cache_dir)
     sizes = [dataset.expected_bytes(split) for split in dataset.splits]
     total = None if None in sizes else sum(filter(None, sizes))
-    told = "a size not known" if total is None else f"about {size(total)}"
-    logger.info("%s is read from %s: text of %s", data.name, data.path or data.dataset, told)
+    amount = "unknown size" if total is None else f"about {size(total)}"
+    logger.info("%s is read from %s: text of %s", data.name, data.path or data.dataset, amount)
     tokenizer = _tokenizer(dataset, config)
     with _Writers(folder, tokenizer) as writers:
         writers.write(data.name, _labelled(dataset), total)
-        writers.check_filled(data)
+        writers.check_not_empty(data)
     if data.path and source_key(data, cache_dir) != key:
         raise InputError(
             f"data.path={data.path} changed while it was read; start again when it is complete"
         )
     files = {split: dataset.files(split) for split in dataset.splits}
-    facts = {"data_hash": hash_of(writers.hashes), "files": files, **writers.headers}
+    hashes = {name: digest.hexdigest() for name, digest in writers.digests.items()}
+    facts = {"data_hash": hash_of(hashes), "files": files, **writers.headers}
     _record(folder, data, config, facts)
 
 
 def recorded_hash(folder: Path) -> str:
-    """Return the data hash of a prepared folder; raises `InputError` where it has none."""
+    """Return the data hash of a prepared folder; raises `InputError` if it is damaged."""
     try:
         record = json.loads((folder / RECORD).read_text(encoding="utf-8"))
         return str(record["data_hash"])
@@ -83,7 +83,7 @@ def recorded_hash(folder: Path) -> str:
 
 
 class _Writers:
-    """Both stores, open at once, with the hash of the text that went into each."""
+    """Writers of both token stores, with a digest of the text of each."""
 
     def __init__(self, folder: Path, tokenizer: Tokenizer) -> None:
         self._folder = folder
@@ -91,7 +91,7 @@ class _Writers:
         self._writers = {
             name: StoreWriter(folder / f"{name}.bin", tokenizer) for name in SPLIT_NAMES
         }
-        self._digests = {name: hashlib.sha256() for name in SPLIT_NAMES}
+        self.digests = {name: TextDigest() for name in SPLIT_NAMES}
         self._stack = ExitStack()
 
     def __enter__(self) -> _Writers:
@@ -107,23 +107,19 @@ class _Writers:
     def headers(self) -> dict[str, Any]:
         return {name: writer.header for name, writer in self._writers.items()}
 
-    @property
-    def hashes(self) -> dict[str, str]:
-        return {name: digest.hexdigest() for name, digest in self._digests.items()}
-
     def write(self, label: str, documents: Labelled, expected: int | None) -> None:
-        """Encode documents, each with the name of its side, in batches."""
+        """Encode documents, each labelled with its split, in batches."""
         token_bytes = 2 if self._tokenizer.vocab_size <= 1 << 16 else 4
         with EncodingProgress(label, expected, token_bytes) as progress:
             for name, batch in _batches(documents):
-                sizes = [self._digest(name, text) for text in batch]
+                sizes = [self.digests[name].add(text) for text in batch]
                 encoded = self._tokenizer.encode_batch(batch)
                 for ids, text_bytes in zip(encoded, sizes, strict=True):
                     self._writers[name].add(ids, text_bytes)
                 tokens = sum(map(len, encoded)) + len(encoded)
                 progress.add(len(batch), sum(sizes), tokens)
 
-    def check_filled(self, data: DataConfig) -> None:
+    def check_not_empty(self, data: DataConfig) -> None:
         for name, side in zip(SPLIT_NAMES, ("training", "validation"), strict=True):
             if not self._writers[name].documents:
                 raise InputError(
@@ -131,12 +127,6 @@ class _Writers:
                     f"data.val_{'split' if data.divided else 'fraction'}, or raise "
                     "data.max_documents and data.max_bytes where they are set"
                 )
-
-    def _digest(self, name: str, text: str) -> int:
-        encoded = text.encode()
-        self._digests[name].update(len(encoded).to_bytes(8, "little"))
-        self._digests[name].update(encoded)
-        return len(encoded)
 
 
 def _tokenizer(dataset: Dataset, config: TokenizerConfig) -> Tokenizer:
@@ -148,7 +138,7 @@ def _tokenizer(dataset: Dataset, config: TokenizerConfig) -> Tokenizer:
 
 
 def _labelled(dataset: Dataset) -> Iterator[tuple[str, str]]:
-    """Yield every document with the side it is for, in reading order."""
+    """Yield every document, labelled with its split, in reading order."""
     train, *val = dataset.splits
     for text in dataset.documents(train):
         drawn = not val and is_drawn(text, dataset.config)
@@ -158,16 +148,16 @@ def _labelled(dataset: Dataset) -> Iterator[tuple[str, str]]:
 
 
 def _batches(documents: Labelled) -> Iterator[tuple[str, list[str]]]:
-    """Yield groups of documents that are for one side; the order within a side is kept."""
-    waiting: dict[str, list[str]] = {name: [] for name in SPLIT_NAMES}
+    """Yield batches of documents of one split; the order within a split is kept."""
+    pending: dict[str, list[str]] = {name: [] for name in SPLIT_NAMES}
     characters = dict.fromkeys(SPLIT_NAMES, 0)
     for name, text in documents:
-        waiting[name].append(text)
+        pending[name].append(text)
         characters[name] += len(text)
-        if characters[name] >= BATCH_CHARACTERS or len(waiting[name]) >= BATCH_DOCUMENTS:
-            yield name, waiting[name]
-            waiting[name], characters[name] = [], 0
-    yield from ((name, batch) for name, batch in waiting.items() if batch)
+        if characters[name] >= BATCH_CHARACTERS or len(pending[name]) >= BATCH_DOCUMENTS:
+            yield name, pending[name]
+            pending[name], characters[name] = [], 0
+    yield from ((name, batch) for name, batch in pending.items() if batch)
 
 
 def _record(folder: Path, data: DataConfig, config: TokenizerConfig, facts: dict[str, Any]) -> None:

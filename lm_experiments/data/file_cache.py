@@ -1,40 +1,41 @@
-"""Facts about files that cost a full read, remembered as long as the files stay as they are."""
+"""Cache of facts about files that need a full read, valid while the files do not change."""
 
 from __future__ import annotations
 
 import hashlib
 import json
-import os
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 from lm_experiments.data.keys import hash_of
 from lm_experiments.errors import InputError
+from lm_experiments.rundir.atomic import write_atomically
 
 FOLDER = "scans"
 CHUNK_BYTES = 1 << 24
 
 Facts = dict[str, Any]
+Stamp = tuple[str, int, int]
 
 
-def stamp(path: Path) -> tuple[str, int, int]:
-    """Return where a file lies, its size and its time: while these stay, so does what is in it."""
+def stamp(path: Path) -> Stamp:
+    """Return the path, size and modification time of a file; while equal, it has not changed."""
     stat = path.stat()
     return str(path.resolve()), stat.st_size, stat.st_mtime_ns
 
 
-def remembered(path: Path, kind: str, scan: Callable[[Path], Facts], cache_dir: Path) -> Facts:
-    """Return what `scan` tells of a file, from the cache where the file is as it was.
+def cached_scan(path: Path, kind: str, scan: Callable[[Path], Facts], cache_dir: Path) -> Facts:
+    """Return `scan(path)`, from the cache if the file has not changed.
 
-    `kind` names the scan. Raises `InputError` where the file cannot be read, or changes meanwhile.
+    `kind` names the scan. Raises `InputError` if the file cannot be read, or changes meanwhile.
     """
     try:
         before = stamp(path)
-        note = cache_dir / FOLDER / f"{hash_of([kind, *before])[:24]}.json"
-        known = _known(note)
-        if known is not None:
-            return known
+        entry = cache_dir / FOLDER / f"{hash_of([kind, *before])[:24]}.json"
+        cached = _read_entry(entry)
+        if cached is not None:
+            return cached
         facts = scan(path)
         if stamp(path) != before:
             raise InputError(f"{path} changed while it was read; start again when it is complete")
@@ -42,10 +43,8 @@ def remembered(path: Path, kind: str, scan: Callable[[Path], Facts], cache_dir: 
         raise InputError(
             f"{path} cannot be read ({error.strerror}); make it readable or change data.path"
         ) from error
-    note.parent.mkdir(parents=True, exist_ok=True)
-    partial = note.with_suffix(f".{os.getpid()}.partial")
-    partial.write_text(json.dumps(facts), encoding="utf-8")
-    partial.replace(note)
+    entry.parent.mkdir(parents=True, exist_ok=True)
+    write_atomically(entry, json.dumps(facts))
     return facts
 
 
@@ -58,9 +57,9 @@ def content_sha256(path: Path) -> Facts:
     return {"sha256": digest.hexdigest()}
 
 
-def _known(note: Path) -> Facts | None:
+def _read_entry(entry: Path) -> Facts | None:
     try:
-        facts = json.loads(note.read_text(encoding="utf-8"))
+        facts = json.loads(entry.read_text(encoding="utf-8"))
     except (OSError, ValueError):
         return None
     return facts if isinstance(facts, dict) else None

@@ -1,4 +1,4 @@
-"""Ready token files of nanoGPT, llm.c and modded-nanogpt: mapped, checked, and never copied."""
+"""Token files of nanoGPT, llm.c and modded-nanogpt: mapped without a copy, and checked."""
 
 from __future__ import annotations
 
@@ -15,10 +15,10 @@ from lm_experiments.data import (
     TokenizerConfig,
     TrainingBatches,
     prepare,
-    ready,
+    token_files,
 )
 from lm_experiments.data.prepare import PreparedData
-from lm_experiments.data.store import Shards
+from lm_experiments.data.store import ShardedTokens
 from lm_experiments.errors import InputError
 
 TOKENS = (np.arange(1000) * 7 % 256).astype("<u2")
@@ -87,7 +87,7 @@ def test_shards_are_read_as_one(tmp_path: Path, folder: Path) -> None:
         headed(other / f"fineweb_train_{index:06}.bin", part)
     headed(other / "fineweb_val_000000.bin", VAL)
     shards, whole = prepared(other).train.tokens, prepared(folder).train.tokens
-    assert isinstance(shards, Shards)
+    assert isinstance(shards, ShardedTokens)
     assert is_mapped(shards[10:20])
     batches = [TrainingBatches(tokens, 33, 4, seed=0).batch(3) for tokens in (shards, whole)]
     for one, two in zip(*batches, strict=True):
@@ -97,7 +97,7 @@ def test_shards_are_read_as_one(tmp_path: Path, folder: Path) -> None:
 
 
 def test_slices_of_shards_are_those_of_the_whole() -> None:
-    shards = Shards([TOKENS[:3], TOKENS[3:3], TOKENS[3:9], TOKENS[9:20]])
+    shards = ShardedTokens([TOKENS[:3], TOKENS[3:3], TOKENS[3:9], TOKENS[9:20]])
     assert len(shards) == 20
     for start in range(21):
         for stop in range(start, 22):
@@ -124,9 +124,9 @@ def test_an_id_beyond_the_vocabulary_is_refused(folder: Path) -> None:
 @pytest.mark.parametrize(
     ("changes", "message"),
     [
-        ({"count": 999}, "holds 1000 tokens where its header promises 999"),
-        ({"count": 1001}, "holds 1000 tokens where its header promises 1001"),
-        ({"version": 7}, "version 7 of the header where 1 is read"),
+        ({"count": 999}, "holds 1000 tokens, but its header says 999"),
+        ({"count": 1001}, "holds 1000 tokens, but its header says 1001"),
+        ({"version": 7}, "header version 7, but only version 1"),
     ],
 )
 def test_a_header_that_does_not_fit_is_refused(
@@ -140,7 +140,7 @@ def test_a_header_that_does_not_fit_is_refused(
 @pytest.mark.parametrize("content", [b"", b"\0\0\0"])
 def test_a_file_that_is_no_number_of_tokens_is_refused(folder: Path, content: bytes) -> None:
     (folder / "val.bin").write_bytes(content)
-    with pytest.raises(InputError, match=r"val\.bin has \d bytes, which is no number of 2-byte"):
+    with pytest.raises(InputError, match=r"val\.bin has \d bytes, which is not a whole number of"):
         prepared(folder)
 
 
@@ -153,7 +153,7 @@ def test_a_file_is_scanned_once_while_it_stays(
     folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     first = prepared(folder)
-    monkeypatch.setattr(ready, "_scan", lambda path: pytest.fail("the file was scanned"))
+    monkeypatch.setattr(token_files, "_scan", lambda path: pytest.fail("the file was scanned"))
     assert prepared(folder).data_hash == first.data_hash
     monkeypatch.undo()
     raw(folder / "train.bin", TOKENS[::-1])

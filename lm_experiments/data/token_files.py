@@ -1,10 +1,9 @@
-"""Ready token files, mapped where they lie: raw uint16 as nanoGPT writes them, and files with the
-header of llm.c and modded-nanogpt."""
+"""Token files of other projects, memory-mapped in place: raw uint16 as written by nanoGPT, and
+files with the header of llm.c and modded-nanogpt."""
 
 from __future__ import annotations
 
 import hashlib
-from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from typing import cast
@@ -13,9 +12,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from lm_experiments.data.config import DataConfig
+from lm_experiments.data.file_cache import Facts, cached_scan
 from lm_experiments.data.keys import hash_of
-from lm_experiments.data.scans import Facts, remembered
-from lm_experiments.data.store import CHUNK_TOKENS, DTYPES, Shards, Tokens, TokenStore
+from lm_experiments.data.store import CHUNK_TOKENS, DTYPES, ShardedTokens, Tokens, TokenStore
 from lm_experiments.data.tokenizer import Tokenizer
 from lm_experiments.errors import InputError
 
@@ -26,20 +25,13 @@ TOKEN_BYTES = 2
 PATTERNS = {"train": "*train*.bin", "val": "*val*.bin"}
 
 
-@dataclass(frozen=True)
-class ReadyTokens:
-    """Training and validation tokens with the hash of both."""
+def open_token_files(
+    config: DataConfig, tokenizer: Tokenizer, cache_dir: Path
+) -> tuple[TokenStore, TokenStore, str]:
+    """Return the training and the validation tokens, and the hash of both.
 
-    train: TokenStore
-    val: TokenStore
-    data_hash: str
-
-
-def open_ready(config: DataConfig, tokenizer: Tokenizer, cache_dir: Path) -> ReadyTokens:
-    """Map the files that `config` names; each is read whole once, to be hashed and checked.
-
-    Raises `InputError` where a file is missing or damaged, or holds an id that is not in the
-    vocabulary.
+    Each file is read once to hash and check it. Raises `InputError` if a file is missing or
+    damaged, or holds an id that is not in the vocabulary.
     """
     files = {split: _files(config, split) for split in PATTERNS}
     scans = {
@@ -47,33 +39,31 @@ def open_ready(config: DataConfig, tokenizer: Tokenizer, cache_dir: Path) -> Rea
         for split, paths in files.items()
     }
     hashes = {split: [facts["sha256"] for facts in found] for split, found in scans.items()}
-    return ReadyTokens(
-        # Only the validation loss is told by the byte.
-        train=_store(files["train"], tokenizer, None),
-        val=_store(files["val"], tokenizer, tokenizer.token_bytes()),
-        data_hash=hash_of({"tokens": hashes}),
-    )
+    train = _store(files["train"], tokenizer, None)
+    # Bits per byte need the size of the validation text alone.
+    val = _store(files["val"], tokenizer, tokenizer.token_bytes())
+    return train, val, hash_of({"tokens": hashes})
 
 
 def _files(config: DataConfig, split: str) -> list[Path]:
     folder = Path(str(config.path)).expanduser()
     if not folder.is_dir():
         raise InputError(
-            f"data.path={config.path} is not a folder; type that of the .bin files, and "
-            "data.train_files= and data.val_files= where their names do not say train and val"
+            f"data.path={config.path} is not a folder; type the folder of the .bin files, and "
+            "data.train_files= and data.val_files= if their names do not contain train and val"
         )
     pattern = getattr(config, f"{split}_files") or PATTERNS[split]
     found = sorted(path for path in folder.glob(pattern) if path.is_file())
     if not found:
         raise InputError(
             f"data.path={config.path} has no file {pattern}; type data.{split}_files= and a "
-            "pattern of those it has"
+            "pattern that matches"
         )
     return found
 
 
 def _checked(path: Path, vocab_size: int, cache_dir: Path) -> Facts:
-    facts = remembered(path, "ready tokens", _scan, cache_dir)
+    facts = cached_scan(path, "token file", _scan, cache_dir)
     if facts["largest"] >= vocab_size:
         raise InputError(
             f"{path} holds the token id {facts['largest']}, but the vocabulary has {vocab_size}; "
@@ -97,28 +87,28 @@ def _map(path: Path) -> Tokens:
     offset = _header_bytes(path, size)
     if size == offset or (size - offset) % TOKEN_BYTES:
         raise InputError(
-            f"{path} has {size} bytes, which is no number of 2-byte token ids; "
+            f"{path} has {size} bytes, which is not a whole number of 2-byte token ids; "
             "copy it again, or leave it out of data.path"
         )
     return np.memmap(path, dtype=DTYPES["uint16"], mode="r", offset=offset)
 
 
 def _header_bytes(path: Path, size: int) -> int:
-    """Return where the tokens begin: after a header, or at once where there is none."""
+    """Return the offset of the first token: the size of the header, 0 without one."""
     first = np.fromfile(path, dtype="<i4", count=3)
     if len(first) < 3 or first[0] != MAGIC:
         return 0
     _, version, promised = (int(number) for number in first)
     if version != VERSION:
         raise InputError(
-            f"{path} has version {version} of the header where {VERSION} is read, that of "
-            "2-byte tokens; write it again by a script for GPT-2 tokens"
+            f"{path} has header version {version}, but only version {VERSION} (2-byte tokens) is "
+            "supported; write it again with a script for GPT-2 tokens"
         )
     header = 4 * HEADER_INTS
     held = (size - header) // TOKEN_BYTES
     if held != promised:
         raise InputError(
-            f"{path} holds {held} tokens where its header promises {promised}; copy it again"
+            f"{path} holds {held} tokens, but its header says {promised}; copy it again"
         )
     return header
 
@@ -129,7 +119,7 @@ def _store(
     parts = [_map(path) for path in paths]
     return TokenStore(
         path=paths[0],
-        tokens=parts[0] if len(parts) == 1 else Shards(parts),
+        tokens=parts[0] if len(parts) == 1 else ShardedTokens(parts),
         documents=None,
         bytes=None if token_bytes is None else _text_bytes(parts, token_bytes),
         vocab_size=tokenizer.vocab_size,
@@ -144,5 +134,5 @@ def _text_bytes(parts: list[Tokens], token_bytes: NDArray[np.int64]) -> int:
 
 
 def _chunks(tokens: Tokens) -> list[Tokens]:
-    """Cut tokens into views, so that a file larger than memory can be read."""
+    """Split tokens into views, so that a file larger than memory can be read."""
     return cast("list[Tokens]", np.array_split(tokens, 1 + len(tokens) // CHUNK_TOKENS))

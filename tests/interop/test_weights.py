@@ -1,4 +1,4 @@
-"""Folders of theirs: what they hold is read as it is, and what they should hold is checked."""
+"""Reading Hugging Face folders: tensors are read unchanged, and wrong ones are refused."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ import json
 from pathlib import Path
 from typing import Any
 
+import parity
 import pytest
 import torch
 from safetensors.torch import load_file, save_file
@@ -13,7 +14,7 @@ from torch import nn
 from transformers import AutoConfig, AutoModelForCausalLM
 
 from lm_experiments.errors import InputError
-from lm_experiments.interop import FAMILIES, from_hf, load_hf, parity
+from lm_experiments.interop import FAMILIES, from_hf, load_hf
 
 
 def model_of(kind: str) -> Any:
@@ -103,7 +104,7 @@ def test_missing_and_extra_and_misshapen_tensors_are_listed(folder: Path) -> Non
     assert str(error.value) == (
         f"{folder} does not hold the tensors of its configuration; missing: model.norm.weight, "
         "model.layers.1.mlp.up_proj.weight; not expected: model.layers.0.self_attn.sinks; of "
-        "another shape: lm_head.weight, 97x47 and not 97x48."
+        "another shape: lm_head.weight, 97x47 instead of 97x48."
     )
 
 
@@ -134,13 +135,13 @@ def test_an_unsupported_class_is_named_with_those_that_are_supported(tmp_path: P
     ("kind", "changes", "told"),
     [
         ("gpt2", {"scale_attn_by_inverse_layer_idx": True}, "scale_attn_by_inverse_layer_idx=True"),
-        ("gpt2", {"activation_function": "mish"}, "'mish' has no counterpart here; it can be gelu"),
+        ("gpt2", {"activation_function": "mish"}, "'mish' is not supported; it can be gelu"),
         ("bloom", {"apply_residual_connection_post_layernorm": True}, "post_layernorm=True"),
         ("gemma2", {"use_bidirectional_attention": True}, "not a causal language model"),
         (
             "llama",
             {"rope_parameters": {"rope_type": "dynamic", "factor": 2.0, "rope_theta": 1e4}},
-            "rope_type='dynamic' has no counterpart here; it can be default, linear, yarn, llama3",
+            "rope_type='dynamic' is not supported; it can be default, linear, yarn, llama3",
         ),
         (
             "llama",
@@ -153,7 +154,7 @@ def test_an_unsupported_class_is_named_with_those_that_are_supported(tmp_path: P
                     "attention_factor": 2.0,
                 }
             },
-            "attention_factor=2.0 has no counterpart",
+            "attention_factor=2.0 is not supported",
         ),
     ],
 )

@@ -1,4 +1,4 @@
-"""The ways to compute attention agree, whatever is asked of them, in values and in gradients."""
+"""The attention kernels agree in values and gradients."""
 
 from __future__ import annotations
 
@@ -9,8 +9,15 @@ import pytest
 import torch
 from torch import Tensor
 
-from lm_experiments.model import backends
-from lm_experiments.model.backends import Scope, attend, blocks, flex, scope, written_out
+from lm_experiments.model import attention_kernels
+from lm_experiments.model.attention_kernels import (
+    AttentionContext,
+    attend,
+    attention_context,
+    block_mask,
+    eager_attention,
+    flex,
+)
 from lm_experiments.model.documents import Location, locate
 from lm_experiments.model.positions import Position, PositionSizes
 from lm_experiments.model.registry import component
@@ -20,7 +27,7 @@ SIZES = PositionSizes(d_model=HEADS * WIDTH, n_heads=HEADS, head_width=WIDTH, co
 TOKENS = torch.zeros(BATCH, LENGTH, dtype=torch.long)
 DOCUMENTS = torch.tensor([[0] * 5 + [1] * 7, [0] * 12])
 
-Way = Callable[[Tensor, Tensor, Tensor, Scope, float | None, float | None], Tensor]
+Kernel = Callable[[Tensor, Tensor, Tensor, AttentionContext, float | None, float | None], Tensor]
 
 
 def position(name: str) -> Position:
@@ -31,16 +38,20 @@ def position(name: str) -> Position:
     return built
 
 
-def dense(position: Position, location: Location, window: int | None) -> Scope:
-    """Return the scope with its mask written out, also where a faster way would do."""
-    mask = backends.visible(location, window)
+def dense(position: Position, location: Location, window: int | None) -> AttentionContext:
+    """Return the context with an explicit mask, also if a faster kernel would do."""
+    mask = attention_kernels.boolean_mask(location, window)
     bias = position.bias(location.query_positions, location.key_positions)
-    return Scope(position, None, False, mask if bias is None else bias.masked_fill(~mask, -1e30))
+    return AttentionContext(
+        position, None, False, mask if bias is None else bias.masked_fill(~mask, -1e30)
+    )
 
 
-def in_blocks(position: Position, location: Location, window: int | None) -> Scope:
+def in_blocks(position: Position, location: Location, window: int | None) -> AttentionContext:
     bias = position.bias(location.query_positions, location.key_positions)
-    return Scope(position, None, False, bias=bias, blocks=blocks(location, window))
+    return AttentionContext(
+        position, None, False, bias=bias, block_mask=block_mask(location, window)
+    )
 
 
 def problem(kv_heads: int) -> tuple[Tensor, Tensor, Tensor]:
@@ -49,8 +60,8 @@ def problem(kv_heads: int) -> tuple[Tensor, Tensor, Tensor]:
     return query, key, value
 
 
-def values_and_gradients(way: Way, parts: tuple[Tensor, ...], *rest: object) -> list[Tensor]:
-    out = way(*parts, *rest)  # type: ignore[arg-type]
+def values_and_gradients(kernel: Kernel, parts: tuple[Tensor, ...], *rest: object) -> list[Tensor]:
+    out = kernel(*parts, *rest)  # type: ignore[arg-type]
     weights = torch.linspace(-1, 1, out.numel()).view_as(out)
     return [out, *torch.autograd.grad((out * weights).sum(), parts)]
 
@@ -64,15 +75,15 @@ EVERY_PAIR = list(
 
 @pytest.mark.parametrize(("kv_heads", "window", "documents", "name", "softcap"), EVERY_PAIR)
 @pytest.mark.filterwarnings("ignore:flex_attention called without torch.compile")
-def test_all_ways_are_one_formula(
+def test_all_kernels_agree(
     kv_heads: int, window: int | None, documents: Tensor | None, name: str, softcap: float | None
 ) -> None:
     parts, encoding = problem(kv_heads), position(name)
     location = locate(TOKENS, documents=documents)
-    chosen = scope(encoding, None, location, WIDTH, window, softcap)
+    chosen = attention_context(encoding, None, location, WIDTH, window, softcap)
     rest = (0.3, softcap)
     written = dense(encoding, location, window)
-    expected = values_and_gradients(written_out, parts, written, *rest)
+    expected = values_and_gradients(eager_attention, parts, written, *rest)
     found = values_and_gradients(attend, parts, chosen, *rest)
     torch.testing.assert_close(found, expected, atol=2e-5, rtol=1e-5)
     # FlexAttention has no gradients on a CPU.
@@ -84,19 +95,19 @@ def test_all_ways_are_one_formula(
 
 def test_the_fast_kernel_is_used_where_nothing_else_is_needed() -> None:
     location = locate(TOKENS)
-    assert scope(position("rope"), None, location, WIDTH).causal
+    assert attention_context(position("rope"), None, location, WIDTH).causal
     for changed in (
-        scope(position("alibi"), None, location, WIDTH),
-        scope(position("rope"), None, location, WIDTH, window=3),
-        scope(position("rope"), None, location, WIDTH, softcap=3.0),
-        scope(position("rope"), None, locate(TOKENS, documents=DOCUMENTS), WIDTH),
+        attention_context(position("alibi"), None, location, WIDTH),
+        attention_context(position("rope"), None, location, WIDTH, window=3),
+        attention_context(position("rope"), None, location, WIDTH, softcap=3.0),
+        attention_context(position("rope"), None, locate(TOKENS, documents=DOCUMENTS), WIDTH),
     ):
         assert not changed.causal and changed.mask is not None
 
 
 def test_the_fast_kernel_gives_the_bits_it_always_gave() -> None:
     parts = problem(HEADS)
-    found = attend(*parts, scope(position("rope"), None, locate(TOKENS), WIDTH))
+    found = attend(*parts, attention_context(position("rope"), None, locate(TOKENS), WIDTH))
     expected = torch.nn.functional.scaled_dot_product_attention(*parts, is_causal=True)
     assert torch.equal(found, expected)
 
@@ -105,7 +116,7 @@ def test_the_fast_kernel_gives_the_bits_it_always_gave() -> None:
 @pytest.mark.parametrize("softcap", [None, 2.0])
 def test_other_types_stay_what_they_are(dtype: torch.dtype, softcap: float | None) -> None:
     parts = [part.to(dtype) for part in problem(KV_HEADS)]
-    chosen = scope(position("alibi"), None, locate(TOKENS), WIDTH, 5, softcap)
+    chosen = attention_context(position("alibi"), None, locate(TOKENS), WIDTH, 5, softcap)
     out = attend(*parts, chosen, None, softcap)
     assert out.dtype == dtype
     exact = attend(*(part.float() for part in parts), chosen, None, softcap)
@@ -116,9 +127,9 @@ def test_positions_of_each_sequence_bias_its_own_scores() -> None:
     positions = torch.stack((torch.arange(LENGTH), torch.arange(LENGTH) * 3))
     location = locate(TOKENS, positions=positions)
     parts = problem(KV_HEADS)
-    together = attend(*parts, scope(position("alibi"), None, location, WIDTH))
+    together = attend(*parts, attention_context(position("alibi"), None, location, WIDTH))
     for row in range(BATCH):
         alone = locate(TOKENS[:1], positions=positions[row])
         one = [part[row : row + 1] for part in parts]
-        expected = attend(*one, scope(position("alibi"), None, alone, WIDTH))
+        expected = attend(*one, attention_context(position("alibi"), None, alone, WIDTH))
         torch.testing.assert_close(together[row : row + 1], expected)

@@ -1,4 +1,4 @@
-"""What is evaluated, wherever it comes from: a model, its tokenizer, and the text it brings."""
+"""A model to evaluate, with its tokenizer and its validation text."""
 
 from __future__ import annotations
 
@@ -13,13 +13,14 @@ from lm_experiments.model import ModelConfig, Transformer, sketch_model
 
 
 @dataclass(frozen=True)
-class Subject:
-    """A model that can be evaluated.
+class EvaluatedModel:
+    """A model to evaluate, trained here or loaded from Hugging Face.
 
     Attributes:
+        name: the name in tables and messages.
         config: its architecture.
-        load: builds it in evaluation mode on a device; called when its turn comes.
-        tokenizer: how it reads text.
+        load: loads it in evaluation mode on a device; called when needed.
+        tokenizer: its tokenizer.
         validation: its own validation text, or None.
     """
 
@@ -30,22 +31,14 @@ class Subject:
     validation: EncodedText | None = None
 
     def check_positions(self, contexts: Sequence[int]) -> None:
-        """Refuse contexts that its positions do not reach, without loading it.
-
-        Raises:
-            InputError: naming the subject.
-        """
+        """Raise an InputError for context lengths that its position encoding does not support."""
         try:
             sketch_model(self.config).position.extend(max(contexts, default=1))
         except ValueError as error:
             raise InputError(f"{self.name}: {error}") from None
 
     def check_text(self, text: EncodedText, contexts: Sequence[int]) -> None:
-        """Refuse contexts that a text does not fill.
-
-        Raises:
-            InputError: naming the subject.
-        """
+        """Raise an InputError for context lengths that are not shorter than the text."""
         for length in contexts:
             if length >= len(text.tokens):
                 raise InputError(
@@ -54,7 +47,7 @@ class Subject:
                 )
 
     def scores(self, text: EncodedText, contexts: Sequence[int], device: str) -> Iterator[Score]:
-        """Yield the loss over a text at each context length, its own where none is given."""
+        """Yield the loss over a text at each context length, by default its own."""
         model = self.load(device)
         for length in contexts or [self.config.context_length]:
             yield score(model, text, length)

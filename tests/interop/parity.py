@@ -1,4 +1,7 @@
-"""How far logits of theirs and ours are apart: ``python -m lm_experiments.interop.parity``."""
+"""Differences of logits between our models and Hugging Face's.
+
+``python tests/interop/parity.py`` prints them as a table.
+"""
 
 from __future__ import annotations
 
@@ -20,11 +23,11 @@ from lm_experiments.model import ModelConfig, Transformer, build_model, choose
 M = TypeVar("M", bound=nn.Module)
 
 VOCABULARY, CONTEXT = 97, 32
-HEADING = "| architecture | theirs as ours | padded | ours as theirs | padded |"
+HEADING = "| architecture | HF to ours | padded | ours to HF | padded |"
 TOLERANCE = 1e-4
-"""The largest difference of two logits, in float32, that counts as the same model."""
+"""The largest accepted difference of two float32 logits."""
 
-# Head counts, widths and depths that differ, so that no wrong reshape goes unnoticed.
+# Sizes that all differ, so that a wrong reshape raises an error.
 _SIZES: Mapping[str, Any] = {
     "vocab_size": VOCABULARY,
     "hidden_size": 48,
@@ -104,7 +107,7 @@ VARIANTS: Mapping[str, Mapping[str, Mapping[str, Any]]] = {
             "head_dim": 10,
             "sliding_window": 5,
             "query_pre_attn_scalar": 7,
-            # Low enough to bend the scores and logits of so small a model.
+            # Low enough to affect the small scores and logits of this model.
             "attn_logit_softcapping": 2.0,
             "final_logit_softcapping": 3.0,
         },
@@ -123,26 +126,26 @@ VARIANTS: Mapping[str, Mapping[str, Mapping[str, Any]]] = {
     },
     "bloom": {"tied": _SIZES, "untied": {**_SIZES, "tie_word_embeddings": False}},
 }
-"""For each family, configurations that between them use all that is taken over."""
+"""For each family, configurations that together cover every converted option."""
 
 
 @dataclass(frozen=True)
-class Difference:
-    """The largest difference of two logits, on whole sequences and on padded ones."""
+class LogitDifference:
+    """The largest difference of two logits, on full sequences and on padded ones."""
 
     plain: float
     padded: float
 
 
 def their_model(kind: str, fields: Mapping[str, Any]) -> nn.Module:
-    """Return a small model of theirs, every parameter of which is random."""
+    """Return a small Hugging Face model with random parameters."""
     config = AutoConfig.for_model(kind, **fields, bos_token_id=0, eos_token_id=1, pad_token_id=2)
     model: nn.Module = AutoModelForCausalLM.from_config(config, attn_implementation="eager")
     return _shaken(model)
 
 
 def our_model(config: ModelConfig) -> Transformer:
-    """Return a model of ours, every parameter of which is random; RoPE's pairs side by side."""
+    """Return a model of ours with random parameters and interleaved RoPE pairs."""
     if config.position.name == "rope":
         options = {**options_of("position", config.position), "pairing": "interleaved"}
         config = dataclasses.replace(config, position=choose("position", "rope", options))
@@ -150,33 +153,33 @@ def our_model(config: ModelConfig) -> Transformer:
 
 
 def as_theirs(model: Transformer) -> nn.Module:
-    """Return a model of ours as theirs."""
+    """Convert our model to a Hugging Face model."""
     config, state = to_hf(model.config, model.state_dict())
     theirs: nn.Module = AutoModelForCausalLM.from_config(config, attn_implementation="eager")
     theirs.load_state_dict(state)
     return theirs.eval()
 
 
-def difference(theirs: nn.Module, ours: Transformer) -> Difference:
-    """Compare the logits of one batch, then padded on the left in one row, right in another."""
+def difference(theirs: nn.Module, ours: Transformer) -> LogitDifference:
+    """Compare the logits of a batch, without padding, then padded on the left and on the right."""
     tokens = torch.randint(3, VOCABULARY, (2, CONTEXT), generator=torch.Generator().manual_seed(0))
     mask = torch.ones_like(tokens)
     mask[0, :7] = 0
     mask[1, -5:] = 0
     kind = getattr(theirs.config, "model_type", "")
     positions = (mask.cumsum(1) - 1).clamp_min(0)
-    # Their BLOOM counts the tokens of the mask itself.
+    # BLOOM computes positions from the attention mask itself.
     counted = {} if kind == "bloom" else {"position_ids": positions}
     with torch.no_grad():
         plain = theirs(tokens).logits - ours(tokens)
         padded = theirs(tokens, attention_mask=mask, **counted).logits
         padded = padded - ours(tokens, positions, documents=mask)
-    return Difference(_largest(plain), _largest(padded[mask.bool()]))
+    return LogitDifference(_largest(plain), _largest(padded[mask.bool()]))
 
 
 @cache
-def measure(kind: str, variant: str) -> tuple[Difference, Difference]:
-    """Return how far apart logits are: a model of theirs as ours, and one of ours as theirs."""
+def measure(kind: str, variant: str) -> tuple[LogitDifference, LogitDifference]:
+    """Return the differences from Hugging Face to ours, and from ours to Hugging Face."""
     torch.manual_seed(0)
     theirs = their_model(kind, VARIANTS[kind][variant])
     ours = our_model(from_hf(theirs)[0])
@@ -184,7 +187,7 @@ def measure(kind: str, variant: str) -> tuple[Difference, Difference]:
 
 
 def table() -> Iterator[str]:
-    """Yield the lines of a Markdown table: family by direction, the largest difference of each."""
+    """Yield the lines of a Markdown table: the largest difference by family and direction."""
     yield HEADING
     yield "|---|---|---|---|---|"
     for kind in FAMILIES:
@@ -198,7 +201,7 @@ def table() -> Iterator[str]:
 
 
 def _shaken(model: M) -> M:
-    """Move every parameter, so that no gain is 1 and no bias 0."""
+    """Add noise to every parameter, so that no gain is 1 and no bias 0."""
     with torch.no_grad():
         for parameter in model.parameters():
             parameter.add_(torch.randn_like(parameter), alpha=0.1)

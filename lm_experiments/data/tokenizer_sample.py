@@ -1,4 +1,4 @@
-"""Cuts long text into bounded chunks and draws the sample a vocabulary is trained on."""
+"""Draw the sample of text that a tokenizer is trained on, and cut long text into chunks."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from lm_experiments.data.keys import keyed_generator
 
 CHUNK_CHARACTERS = 1 << 16
 DISTINCT_BYTES = 6_000_000
-"""How much distinct text a vocabulary is trained on: the trainer's memory grows with it."""
+"""The most distinct text to train a vocabulary on; the trainer's memory grows with it."""
 
 LONGEST_PIECE = 32
 _PIECES = re.compile(rf"\w{{1,{LONGEST_PIECE}}}|[^\w\s]{{1,{LONGEST_PIECE}}}")
@@ -19,10 +19,10 @@ logger = logging.getLogger(__name__)
 
 
 def chunks(text: str) -> Iterator[str]:
-    """Cut text into chunks of at most 65,536 characters, which joined give the text again.
+    """Cut text into chunks of at most 65,536 characters.
 
-    A cut falls before a space between words, where a pre-tokenizer cuts too; text without such a
-    space is cut at the limit.
+    Text is cut before a space between words, as a pre-tokenizer does, or at the limit if there is
+    no such space.
     """
     start = 0
     while len(text) - start > CHUNK_CHARACTERS:
@@ -41,10 +41,10 @@ def _last_word_start(text: str, low: int, high: int) -> int:
 
 
 def sample(texts: Sequence[str], limit: int, seed: int) -> Iterator[str]:
-    """Yield whole documents in a drawn order until `limit` UTF-8 bytes are reached.
+    """Yield documents in random order up to `limit` UTF-8 bytes.
 
     Documents longer than a chunk are drawn chunk by chunk, and the last one is cut at the limit.
-    Text with hardly a repeated word ends earlier, with a warning.
+    Text in which few words repeat ends earlier, with a warning.
     """
     parts = [chunk for text in texts for chunk in chunks(text)]
     order = keyed_generator("sample", seed).permutation(len(parts))

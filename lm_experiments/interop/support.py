@@ -1,4 +1,4 @@
-"""Which family of theirs can express a model of ours, and what stands in the way where none can."""
+"""What each Hugging Face family supports, and which family fits a model."""
 
 from __future__ import annotations
 
@@ -13,12 +13,12 @@ from lm_experiments.interop.options import kv_heads, option, options_of, window
 from lm_experiments.model import AXES, ModelConfig
 from lm_experiments.model.init import multipliers
 
-# The values that a choice may have, or how they follow from others. ANY allows all.
+# The allowed values of a choice, or a function that returns them. ANY allows all values.
 Allowed = tuple[Any, ...] | Callable[[ModelConfig], tuple[Any, ...]]
 ANY: tuple[Any, ...] = ("*",)
 NO: tuple[Any, ...] = (None,)
 
-# What does not change what a trained model computes for one document.
+# Choices that do not change the output of a trained model for a single document.
 FREE = (
     "dropout",
     "z_loss",
@@ -31,7 +31,7 @@ FREE = (
     "position.pairing",
 )
 
-# What a family can express, unless it says otherwise below.
+# What every family supports, unless overridden below.
 COMMON: Mapping[str, Allowed] = {
     "d_model": ANY,
     "n_layers": ANY,
@@ -63,7 +63,7 @@ COMMON: Mapping[str, Allowed] = {
 }
 _LAYERNORM: Mapping[str, Allowed] = {
     "norm": ("layernorm", "layernorm_plain"),
-    # Theirs always has both; where ours lacks one, it is written as ones or zeros.
+    # Hugging Face's LayerNorm has both; a missing one is written as ones or zeros.
     "norm.gain": ANY,
     "norm.shift": ANY,
 }
@@ -145,26 +145,26 @@ FAMILIES: Mapping[str, Mapping[str, Allowed]] = {
 }
 
 
-def fitting_family(ours: ModelConfig) -> str:
-    """Return the family that expresses a model of ours.
+def fitting_family(config: ModelConfig) -> str:
+    """Return the first family that supports all choices of a model.
 
     Raises:
-        InputError: where none does, naming the choices that the nearest ones do not have.
+        InputError: if none does, with the unsupported choices of the closest families.
     """
-    misfits = {name: _misfits(ours, allowed) for name, allowed in FAMILIES.items()}
+    misfits = {name: _misfits(config, allowed) for name, allowed in FAMILIES.items()}
     fewest = min(map(len, misfits.values()))
     nearest = {name: wrong for name, wrong in misfits.items() if len(wrong) == fewest}
     if not fewest:
         return next(iter(nearest))
-    told = "; ".join(f"{name} lacks {', '.join(wrong)}" for name, wrong in nearest.items())
-    raise InputError(f"No class of transformers known here can express this model: {told}.")
+    reasons = "; ".join(f"{name} lacks {', '.join(wrong)}" for name, wrong in nearest.items())
+    raise InputError(f"No supported class of transformers fits this model: {reasons}.")
 
 
-def choices(ours: ModelConfig) -> dict[str, Any]:
-    """Return all that was chosen, by its path below ``model``, with what is in force for None."""
-    found: dict[str, Any] = {"width": ours.width}
-    for field in dataclasses.fields(ours):
-        value = getattr(ours, field.name)
+def choices(config: ModelConfig) -> dict[str, Any]:
+    """Return all choices by their path below ``model``, with defaults filled in."""
+    found: dict[str, Any] = {"width": config.width}
+    for field in dataclasses.fields(config):
+        value = getattr(config, field.name)
         if field.name in AXES:
             found[field.name] = value.name
             options = options_of(field.name, value)
@@ -172,48 +172,50 @@ def choices(ours: ModelConfig) -> dict[str, Any]:
         else:
             found[field.name] = value
     return found | {
-        "head_width": ours.width_of_head,
-        "attention.kv_heads": kv_heads(ours),
-        "attention.window": window(ours),
+        "head_width": config.width_of_head,
+        "attention.kv_heads": kv_heads(config),
+        "attention.window": window(config),
     }
 
 
-def _misfits(ours: ModelConfig, family: Mapping[str, Allowed]) -> list[str]:
-    """Return the choices that a family does not have, as they are typed, each with what it has."""
-    # The options of a component that the family does not have say nothing more.
+def _misfits(config: ModelConfig, family: Mapping[str, Allowed]) -> list[str]:
+    """Return the choices that a family does not support, each with the values it supports."""
+    # The options of an unsupported component need not be listed.
     allowed = {**COMMON, **family}
-    found = choices(ours)
-    wrong = [axis for axis in AXES if not _allows(allowed.get(axis), found[axis], ours)]
+    found = choices(config)
+    wrong = [axis for axis in AXES if not _allows(allowed.get(axis), found[axis], config)]
     misfits = []
     for path, value in found.items():
         axis, _, option = path.partition(".")
         if path in FREE or path.startswith("init.") or (option and axis in wrong):
             continue
-        if not _allows(allowed.get(path), value, ours):
-            misfits.append(_misfit(path, value, allowed.get(path), ours))
+        if not _allows(allowed.get(path), value, config):
+            misfits.append(_misfit(path, value, allowed.get(path), config))
     return misfits
 
 
-def _has_no_multipliers(ours: ModelConfig) -> bool:
-    """Return whether scores and logits are as in any other scheme, as in muP at its base width."""
-    asked = multipliers(ours)
-    return math.isclose(asked.logits, 1) and math.isclose(asked.attention_scale, 1)
+def _has_no_multipliers(config: ModelConfig) -> bool:
+    """Whether the init scheme leaves scores and logits unscaled, like muP at its base width."""
+    factors = multipliers(config)
+    return math.isclose(factors.logits, 1) and math.isclose(factors.attention_scale, 1)
 
 
-def _allows(allowed: Allowed | None, value: Any, ours: ModelConfig) -> bool:
+def _allows(allowed: Allowed | None, value: Any, config: ModelConfig) -> bool:
     if allowed is None:
         return False
-    values = _values(allowed, ours)
+    values = _values(allowed, config)
     return values is ANY or value in values
 
 
-def _values(allowed: Allowed, ours: ModelConfig) -> tuple[Any, ...]:
-    return allowed(ours) if callable(allowed) else allowed
+def _values(allowed: Allowed, config: ModelConfig) -> tuple[Any, ...]:
+    return allowed(config) if callable(allowed) else allowed
 
 
-def _misfit(path: str, value: Any, allowed: Allowed | None, ours: ModelConfig) -> str:
+def _misfit(path: str, value: Any, allowed: Allowed | None, config: ModelConfig) -> str:
     typed = path if path in AXES else f"model.{path}"
-    has = ", ".join(map(_word, _values(allowed, ours))) if allowed is not None else "nothing alike"
+    has = (
+        ", ".join(map(_word, _values(allowed, config))) if allowed is not None else "nothing alike"
+    )
     return f"{typed}={_word(value)} (it has {has})"
 
 

@@ -1,4 +1,4 @@
-"""Which architectures can be exported: the nearest class is found, and what it lacks is named."""
+"""Which models can be exported: the closest class, and the choices it does not support."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import pytest
 
 from lm_experiments.errors import InputError
 from lm_experiments.interop import to_hf
-from lm_experiments.interop.fit import COMMON, FAMILIES, FREE, choices, fitting_family
+from lm_experiments.interop.support import COMMON, FAMILIES, FREE, choices, fitting_family
 from lm_experiments.model import AXES, Choice, ModelConfig, build_model, choose, register
 from lm_experiments.model.norms import RMSNorm
 from lm_experiments.model.registry import component, names

@@ -1,0 +1,224 @@
+"""Attention kernels: three implementations of ``softmax(cap(scale * q k) + bias) v``.
+
+Each query attends to the keys up to its own position, optionally within a sliding window and
+within its document. PyTorch's fused kernel is used wherever it can express this. Otherwise
+FlexAttention is used on a GPU, and an eager implementation on a CPU.
+"""
+
+from __future__ import annotations
+
+import functools
+import math
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any, cast
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+from torch.nn.attention.flex_attention import BlockMask, create_block_mask, flex_attention
+
+from lm_experiments.model.documents import Location
+from lm_experiments.model.positions import Position
+
+# FlexAttention has no kernels for narrower heads.
+FLEX_HEAD_WIDTH = 16
+
+
+@dataclass(frozen=True)
+class AttentionContext:
+    """The position encoding and the attention mask of a layer.
+
+    Attributes:
+        position: the position encoding of the layer.
+        phases: its phases at the positions of the tokens.
+        causal: whether the mask is the plain causal mask; `mask` is then None.
+        mask: a boolean mask, or an additive mask that includes the position bias; broadcast to
+            (batch, heads, queries, keys). None if every query attends to all keys.
+        bias: the position bias, only with `block_mask`.
+        block_mask: the mask for FlexAttention, used instead of `mask`.
+    """
+
+    position: Position
+    phases: Tensor | None
+    causal: bool = True
+    mask: Tensor | None = None
+    bias: Tensor | None = None
+    block_mask: BlockMask | None = None
+
+
+def attention_context(
+    position: Position,
+    phases: Tensor | None,
+    location: Location,
+    head_width: int,
+    window: int | None = None,
+    softcap: float | None = None,
+) -> AttentionContext:
+    """Build the attention mask, once for all layers that share it.
+
+    Args:
+        position: the position encoding of these layers.
+        phases: its phases at the positions of the tokens.
+        location: positions and documents of the tokens.
+        head_width: the width of a head.
+        window: how many keys a query attends to, including itself; None for all earlier keys.
+        softcap: the cap of the scores, which the fused kernel does not support.
+    """
+    bias = position.bias(location.query_positions, location.key_positions)
+    if window is not None and window >= location.keys:
+        window = None
+    plain = bias is None and window is None and location.key_documents is None and softcap is None
+    if plain and (location.offset == 0 or location.queries == 1):
+        return AttentionContext(position, phases, causal=location.offset == 0)
+    if not plain and _use_flex(location, bias, head_width):
+        blocks = block_mask(location, window)
+        return AttentionContext(position, phases, False, bias=bias, block_mask=blocks)
+    mask = boolean_mask(location, window)
+    if bias is not None:
+        mask = bias.masked_fill(~mask, -torch.inf)
+    return AttentionContext(position, phases, False, mask)
+
+
+def boolean_mask(location: Location, window: int | None) -> Tensor:
+    """Return the mask, (queries, keys) or (batch, 1, queries, keys); True where attended to."""
+    keys = torch.arange(location.keys, device=location.positions.device)
+    queries = keys[location.offset :, None]
+    mask = keys <= queries
+    if window is not None:
+        mask = mask & (queries - keys < window)
+    if location.query_documents is None or location.key_documents is None:
+        return mask
+    same = location.query_documents[:, :, None] == location.key_documents[:, None, :]
+    return (mask & same)[:, None]
+
+
+def block_mask(location: Location, window: int | None) -> BlockMask:
+    """Return the mask of `boolean_mask` as a FlexAttention block mask; without a cache only."""
+    documents = location.key_documents
+
+    def attends(batch: Tensor, head: Tensor, query: Tensor, key: Tensor) -> Tensor:
+        mask = key <= query
+        if window is not None:
+            mask = mask & (query - key < window)
+        if documents is not None:
+            mask = mask & (documents[batch, query] == documents[batch, key])
+        return mask
+
+    batch = None if documents is None else len(documents)
+    size = location.queries
+    return create_block_mask(attends, batch, None, size, size, device=location.positions.device)
+
+
+def attend(
+    query: Tensor,
+    key: Tensor,
+    value: Tensor,
+    context: AttentionContext,
+    scale: float | None = None,
+    softcap: float | None = None,
+) -> Tensor:
+    """Compute attention with the kernel that fits the context.
+
+    Args:
+        query: (batch, heads, queries, head_width).
+        key: (batch, kv_heads, keys, head_width); each serves ``heads / kv_heads`` query heads.
+        value: as ``key``.
+        context: the attention mask.
+        scale: multiplies the scores; None for ``1 / sqrt(head_width)``.
+        softcap: scores become ``cap * tanh(scores / cap)`` before the bias is added.
+
+    Returns:
+        (batch, heads, queries, head_width).
+    """
+    if context.block_mask is not None:
+        return flex(query, key, value, context, scale, softcap)
+    if softcap is not None:
+        return eager_attention(query, key, value, context, scale, softcap)
+    mask = context.mask
+    if mask is not None and mask.dtype != torch.bool:
+        mask = mask.to(query.dtype)
+    return F.scaled_dot_product_attention(
+        query,
+        key,
+        value,
+        attn_mask=mask,
+        is_causal=context.causal,
+        scale=scale,
+        enable_gqa=query.shape[1] != key.shape[1],
+    )
+
+
+def eager_attention(
+    query: Tensor,
+    key: Tensor,
+    value: Tensor,
+    context: AttentionContext,
+    scale: float | None,
+    softcap: float | None,
+) -> Tensor:
+    """Compute `attend` step by step, with the softmax in float32."""
+    groups = query.shape[1] // key.shape[1]
+    if groups > 1:
+        key, value = (part.repeat_interleave(groups, dim=1) for part in (key, value))
+    scale = 1 / math.sqrt(query.shape[-1]) if scale is None else scale
+    scores = (query @ key.transpose(-1, -2)).float() * scale
+    if softcap is not None:
+        scores = softcap * torch.tanh(scores / softcap)
+    if context.mask is not None and context.mask.dtype == torch.bool:
+        scores = scores.masked_fill(~context.mask, -torch.inf)
+    elif context.mask is not None:
+        scores = scores + context.mask
+    return scores.softmax(-1).to(value.dtype) @ value
+
+
+def flex(
+    query: Tensor,
+    key: Tensor,
+    value: Tensor,
+    context: AttentionContext,
+    scale: float | None,
+    softcap: float | None,
+) -> Tensor:
+    """Compute `attend` with FlexAttention (Dong et al. 2024)."""
+    bias = context.bias
+
+    def score_mod(score: Tensor, b: Tensor, h: Tensor, q: Tensor, k: Tensor) -> Tensor:
+        if softcap is not None:
+            score = softcap * torch.tanh(score / softcap)
+        if bias is None:
+            return score
+        return score + (bias[b, h, q, k] if bias.dim() == 4 else bias[h, q, k])
+
+    mixed = _flex_function(query.device.type)(
+        query,
+        key,
+        value,
+        score_mod=None if softcap is None and bias is None else score_mod,
+        block_mask=context.block_mask,
+        scale=scale,
+        enable_gqa=query.shape[1] != key.shape[1],
+    )
+    return cast(Tensor, mixed)
+
+
+def _flex_function(device_type: str) -> Callable[..., Any]:
+    # Eager FlexAttention materialises all scores. Inside a compiled model it is compiled anyway.
+    if device_type == "cpu" or torch.compiler.is_compiling():
+        return flex_attention
+    return _compiled_flex()
+
+
+@functools.cache
+def _compiled_flex() -> Callable[..., Any]:
+    return torch.compile(flex_attention)
+
+
+def _use_flex(location: Location, bias: Tensor | None, head_width: int) -> bool:
+    """Whether FlexAttention supports this case; it has no gradient for a learned bias."""
+    return (
+        location.positions.is_cuda
+        and location.offset == 0
+        and head_width >= FLEX_HEAD_WIDTH
+        and not (bias is not None and bias.requires_grad)
+    )
