@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import importlib.util
 import json
 import subprocess
 import sys
 from collections.abc import Callable
+from importlib import import_module
 from pathlib import Path
-from types import ModuleType
 from typing import Any
 
 import pytest
@@ -41,18 +40,9 @@ PROMPT = "line 3 of a"
 LONGER = ("trainer.max_steps=60", "model.d_model=32", "optimizer.lr=0.02")
 
 
-def load_script(name: str) -> ModuleType:
-    spec = importlib.util.spec_from_file_location(f"{name}_script", ROOT / f"scripts/{name}.py")
-    assert spec is not None
-    assert spec.loader is not None
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return module
-
-
 @pytest.fixture
 def export() -> Callable[..., int]:
-    script = load_script("export_hf")
+    script = import_module("lm_experiments.cli.export_hf")
 
     def call(*words: Any) -> int:
         return int(script.main([str(word) for word in words]))
@@ -196,7 +186,7 @@ def test_the_loss_of_an_export_is_that_of_the_run(
 ) -> None:
     run_dir = run_of()
     assert export(run_dir, tmp_path / "out") == 0
-    evaluate = load_script("evaluate")
+    evaluate = import_module("lm_experiments.cli.evaluate")
     capfd.readouterr()
     data = ("--data", "text", "--path", str(text_file), "--contexts", "16,64")
     assert evaluate.main([str(run_dir), f"hf:{tmp_path / 'out'}", *data]) == 0
