@@ -1,8 +1,10 @@
 """Train one run, or with -m a sweep: python scripts/train.py --help."""
 
+import sys
+
 if __name__ == "__main__":
-    # Imported here, since each run's process imports this file again: it would read the package's
-    # files as they are by then, and not as the sweep was started with.
+    # Imported here, since every process of a run imports this file again. By then the package's
+    # files may have been edited; a sweep uses them as they were when it started.
     from lm_experiments.cli.train import main
 
-    main()
+    sys.exit(main())

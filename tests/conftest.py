@@ -1,25 +1,16 @@
-"""What many tests share: a text to train on, and the command line, called in this process."""
+"""What many tests share: a text to train on, and commands that run in this process."""
 
 from __future__ import annotations
 
 import sys
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
-from command_lines import SMALL, completed
+import torch
+from harness.commands import SMALL, Answer, completed, run_script
 
 from lm_experiments.model import registry
-
-
-@dataclass(frozen=True)
-class Answer:
-    """What a command answered."""
-
-    code: int
-    out: str
-    err: str
 
 
 @pytest.fixture(scope="session")
@@ -47,32 +38,64 @@ def registry_as_before() -> Iterator[None]:
 
 
 @pytest.fixture
+def command(
+    registry_as_before: None, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> Iterator[Callable[..., Answer]]:
+    """``scripts/NAME.py`` with arguments, in this process."""
+    threads = torch.get_num_threads()
+
+    def call(name: str, *arguments: object) -> Answer:
+        monkeypatch.setattr(sys, "argv", [f"scripts/{name}.py", *map(str, arguments)])
+        monkeypatch.delenv("HYDRA_FULL_ERROR", raising=False)
+        capfd.readouterr()
+        return Answer(run_script(name), *capfd.readouterr())
+
+    yield call
+    torch.set_num_threads(threads)
+
+
+@pytest.fixture
+def refused(command: Callable[..., Answer]) -> Callable[..., str]:
+    """Call a command that has to refuse; return its one sentence on stderr."""
+
+    def call(name: str, *arguments: object) -> str:
+        answer = command(name, *arguments)
+        assert (answer.code, answer.out) == (2, ""), answer.text
+        assert answer.err.startswith("error: "), answer.err
+        assert answer.err.count("\n") == 1, answer.err
+        return answer.err
+
+    return call
+
+
+@pytest.fixture
 def train(
-    registry_as_before: None,
+    command: Callable[..., Answer],
     tmp_path: Path,
     text_file: Path,
     cache_dir: Path,
     monkeypatch: pytest.MonkeyPatch,
-    capfd: pytest.CaptureFixture[str],
 ) -> Callable[..., Answer]:
     """``scripts/train.py`` in an empty folder, with the smallest model unless told otherwise."""
-    from lm_experiments.cli.train import main
-
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("LM_EXPERIMENTS_CACHE", str(cache_dir))
-    monkeypatch.delenv("HYDRA_FULL_ERROR", raising=False)
 
     def call(*arguments: str, small: bool = True) -> Answer:
         defaults = [*SMALL, f"data.path={text_file}"] if small else []
-        monkeypatch.setattr(sys, "argv", ["scripts/train.py", *completed(arguments, defaults)])
-        monkeypatch.delenv("HYDRA_FULL_ERROR", raising=False)
-        capfd.readouterr()
-        code = 0
-        try:
-            main()
-        except SystemExit as stop:
-            code = int(stop.code or 0)
-        out, err = capfd.readouterr()
-        return Answer(code, out, err)
+        return command("train", *completed(arguments, defaults))
+
+    return call
+
+
+@pytest.fixture
+def run_of(train: Callable[..., Answer]) -> Callable[..., Path]:
+    """Train one run of the smallest model; return its directory."""
+
+    def call(*arguments: str) -> Path:
+        before = set(Path("runs").glob("*/*/result.json"))
+        answer = train(*arguments)
+        assert answer.code == 0, answer.err
+        [path] = set(Path("runs").glob("*/*/result.json")) - before
+        return path.parent
 
     return call

@@ -1,35 +1,59 @@
-"""What commands in ``scripts/`` share: the form of their help, and how they answer bad input."""
+"""What the commands share: the form of their help, the user's code, and exit statuses."""
 
 from __future__ import annotations
 
 import argparse
 import logging
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
+
+from lm_experiments.invocation import as_typed, program
 
 
 def script_parser(usage: str, description: str, epilog: str) -> argparse.ArgumentParser:
-    """Return a parser whose help keeps the lines of its description and its examples."""
+    """Return a parser whose help keeps the lines of its description and its examples.
+
+    Args:
+        usage: the arguments, with ``%(prog)s`` for the command as it was typed.
+        description: what the command does.
+        epilog: examples, with commands as ``python scripts/NAME.py``.
+    """
     return argparse.ArgumentParser(
+        prog=program(),
         usage=usage,
-        description=description,
-        epilog=epilog,
+        description=as_typed(description),
+        epilog=as_typed(epilog),
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
 
 
-def answered(action: Callable[[], int | None]) -> int:
-    """Do what a command is for; return its exit status.
+def load_user_code(words: Sequence[str]) -> list[str]:
+    """Register the user's own components; return the words without ``code_paths=[FILE,...]``.
 
-    Bad input is one sentence on stderr and status 2, Ctrl-C is status 130. What takes a while,
-    such as preparing a corpus again, tells of itself on stderr.
+    Components come from installed packages, by their entry points, and from the files named.
+
+    Raises:
+        InputError: where ``code_paths`` cannot be read, or a file is missing or raises.
+    """
+    # Imports Hydra, which the help need not wait for.
+    from lm_experiments.study.choices import load_installed, take_code_paths
+
+    load_installed()
+    return take_code_paths(words)
+
+
+def answered(action: Callable[[], int | None]) -> int:
+    """Run a command's action; return the exit status.
+
+    It is what the action returns, 0 for None; 2 for bad input, after one sentence on stderr; 130
+    for Ctrl-C. Log messages of the package go to stderr, for example while a corpus is prepared.
     """
     try:
-        with _told_on_stderr():
+        with _logging_to_stderr():
             return action() or 0
     except (ValueError, OSError, ImportError) as error:
-        print(f"error: {error}", file=sys.stderr)
+        print(f"error: {as_typed(str(error))}", file=sys.stderr)
         return 2
     except KeyboardInterrupt:
         print()
@@ -37,8 +61,8 @@ def answered(action: Callable[[], int | None]) -> int:
 
 
 @contextmanager
-def _told_on_stderr() -> Iterator[None]:
-    """Show what the package logs, where nobody listens to it yet."""
+def _logging_to_stderr() -> Iterator[None]:
+    """Show the package's log messages, unless a handler shows them already."""
     logger, handler = logging.getLogger("lm_experiments"), logging.StreamHandler()
     if logger.hasHandlers():
         yield

@@ -1,4 +1,4 @@
-"""What can be chosen on each axis, its options, and how each is typed."""
+"""``components``: what can be chosen on each axis, its options, and how each is typed."""
 
 from __future__ import annotations
 
@@ -12,12 +12,40 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
+from lm_experiments.cli.arguments import answered, load_user_code, script_parser
 from lm_experiments.errors import InputError
+from lm_experiments.invocation import as_typed
 from lm_experiments.model import AXES, ModelConfig
 from lm_experiments.model.registry import Component, component, names
 
 # Words that Hydra reads as something else than themselves.
 _RESERVED = ("null", "true", "false", "nan", "inf")
+DESCRIPTION = """\
+List what can be chosen on each axis of the architecture: how it is typed, what it does, and its
+options at their defaults. On a terminal this is a table; elsewhere each component is one line.
+
+Your own components are listed too: those of installed packages always, those in a file of yours
+where code_paths names it, as in training."""
+EXAMPLES = """\
+examples:
+  python scripts/components.py
+  python scripts/components.py position
+  python scripts/components.py norm code_paths=[my_norm.py]
+  python scripts/components.py | grep Shazeer"""
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Run the command; the exit status is 0, or 2 where something cannot be listed."""
+    usage = "%(prog)s [-h] [AXIS ...] [code_paths=[FILE,...]]"
+    parser = script_parser(usage, DESCRIPTION, EXAMPLES)
+    parser.add_argument(
+        "words",
+        nargs="*",
+        metavar="AXIS",
+        help="norm, placement, ffn, position, attention or init (default: all of them)",
+    )
+    words = parser.parse_args(arguments).words
+    return answered(lambda: show(chosen_axes(load_user_code(words)), Console()))
 
 
 def chosen_axes(words: Sequence[str]) -> list[str]:
@@ -68,8 +96,10 @@ def show(axes: Sequence[str], console: Console) -> None:
     console.print(_table(axes))
     example = ",".join(names(axes[0])[:2])
     console.print(
-        f"One run:  python scripts/train.py {axes[0]}={names(axes[0])[0]}\n"
-        f"A sweep:  python scripts/train.py -m {axes[0]}={example}",
+        as_typed(
+            f"One run:  python scripts/train.py {axes[0]}={names(axes[0])[0]}\n"
+            f"A sweep:  python scripts/train.py -m {axes[0]}={example}"
+        ),
         style="dim",
         markup=False,
         highlight=False,

@@ -6,7 +6,6 @@ import difflib
 import re
 import sys
 from collections.abc import Callable, Iterator, Sequence
-from pathlib import Path
 from typing import NoReturn
 
 from hydra import compose, initialize_config_dir
@@ -14,13 +13,14 @@ from hydra.core.global_hydra import GlobalHydra
 from hydra.errors import MissingConfigException
 from omegaconf import DictConfig
 
-import lm_experiments
+from lm_experiments.conf_dir import conf_dir
+from lm_experiments.invocation import as_typed
 from lm_experiments.model import AXES
 from lm_experiments.model.registry import UnknownComponentError, component
 
 # The launchers that come with an extra of this package.
 EXTRAS = {"ray": "ray", "slurm": "slurm", "submitit_slurm": "slurm", "submitit_local": "slurm"}
-CONF = Path(lm_experiments.__file__).parents[1] / "conf"
+CONF = conf_dir()
 
 
 def explain(error: Exception, arguments: Sequence[str]) -> str:
@@ -43,7 +43,7 @@ def explain(error: Exception, arguments: Sequence[str]) -> str:
 
 def refuse(error: Exception, arguments: Sequence[str]) -> NoReturn:
     """Say what is wrong in one sentence, and end the program with exit code 2."""
-    print(f"error: {explain(error, arguments)}", file=sys.stderr)
+    print(f"error: {as_typed(explain(error, arguments))}", file=sys.stderr)
     raise SystemExit(2)
 
 

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import yaml
 
-from lm_experiments.cli.errors import CONF
+from lm_experiments.conf_dir import conf_dir
 from lm_experiments.data import DataConfig, PreparedData, prepare
 from lm_experiments.errors import InputError
 from lm_experiments.model import Transformer
@@ -87,10 +87,11 @@ def corpus_to_evaluate(name: str, path: str | None, words: Sequence[str]) -> Dat
     Raises:
         InputError: where it is not known, or a value is missing or wrong.
     """
-    known = sorted(file.stem for file in (CONF / "data").glob("*.yaml"))
+    folder = conf_dir() / "data"
+    known = sorted(file.stem for file in folder.glob("*.yaml"))
     if name not in known:
         raise InputError(f"--data {name} is not known; it can be {', '.join(known)}.")
-    values = yaml.safe_load((CONF / "data" / f"{name}.yaml").read_text(encoding="utf-8"))
+    values = yaml.safe_load((folder / f"{name}.yaml").read_text(encoding="utf-8"))
     values.pop("defaults", None)
     if path is not None:
         values["path"] = path

@@ -1,4 +1,4 @@
-"""What ``scripts/prepare_data.py`` does: the corpus that a training command names, made ready."""
+"""``prepare_data``: downloads and encodes the corpus that a training command names."""
 
 from __future__ import annotations
 
@@ -23,11 +23,11 @@ from lm_experiments.training.config import BatchConfig
 
 
 def main() -> None:
-    """Prepare the corpus of a command line with the words of ``scripts/train.py``."""
+    """Prepare a corpus; the arguments are those of the training command."""
     if {"-m", "--multirun"} & set(sys.argv[1:]):
         refuse(
             InputError(
-                "-m prepares nothing: a corpus is prepared at a time; leave out -m and what is "
+                "-m cannot be used: one command prepares one corpus; leave out -m and what is "
                 "swept, and type data= and tokenizer= once for each corpus."
             ),
             sys.argv[1:],

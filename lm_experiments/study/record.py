@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-import shlex
-import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -13,6 +11,7 @@ from typing import Any
 from filelock import FileLock
 
 from lm_experiments.errors import InputError
+from lm_experiments.invocation import command_line
 from lm_experiments.rundir.atomic import remove_unfinished
 from lm_experiments.rundir.names import SWEEP
 from lm_experiments.rundir.results import run_status
@@ -68,7 +67,7 @@ def record_sweep(
                 rows[row.cell] = row
         record = SweepRecord(
             name=folder.name,
-            command=_command(),
+            command=command_line(),
             axes=list(dict.fromkeys([*known.axes, *axes])),
             study=_extended(known.study, study),
             runs=list(rows.values()),
@@ -146,7 +145,3 @@ def _flat(values: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
         else:
             flat[f"{prefix}{key}"] = value
     return flat
-
-
-def _command() -> str:
-    return shlex.join(["python", *sys.argv])

@@ -9,7 +9,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from commands import ROOT, Place, result, until
+from commands import sweep_place
+from harness.commands import ROOT
+from harness.processes import Place, until
+from harness.runs import result
 
 pytest.importorskip("ray")
 LONG = (
@@ -25,7 +28,7 @@ LONG = (
 
 @pytest.fixture
 def place(tmp_path: Path) -> Place:
-    return Place(tmp_path)
+    return sweep_place(tmp_path)
 
 
 class Nodes:
@@ -64,8 +67,8 @@ def test_runs_of_a_killed_node_go_on_elsewhere(place: Place, nodes: Nodes) -> No
     def started() -> bool:
         return len({path.parents[1] for path in folder.glob("*/checkpoints/*.ckpt")}) >= 2
 
-    with place.started(*words, beside=before, PAUSE="0.02") as sweep:
-        until(started, 120, "two runs to save a checkpoint", sweep.text)
+    with place.start(*words, beside=before, PAUSE="0.02") as sweep:
+        until(started, 120, "two runs to save a checkpoint", sweep)
         nodes.cluster.remove_node(second, allow_graceful=False)
         answer = sweep.wait(200)
     assert answer.code == 0, answer.text
@@ -88,7 +91,7 @@ def test_a_node_with_other_code_is_refused(place: Place, nodes: Nodes) -> None:
     nodes.add(str(other), 1)
     before = set(place.living())
     words = ("seed=0,1", "hydra/launcher=ray", f"ray.address={nodes.cluster.address}", "name=v")
-    with place.started(*words, beside=before) as sweep:
+    with place.start(*words, beside=before) as sweep:
         answer = sweep.wait(120)
     assert answer.code == 2, answer.text
     assert "has another version of the code (lm_experiments " in answer.text

@@ -8,7 +8,9 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from commands import Place, lasting, result, until
+from commands import sweep_place
+from harness.processes import Place, until
+from harness.runs import lasting, result, rows
 
 pytest.importorskip("ray")
 CODE = ("code_paths=[code.py]", "norm=noting")
@@ -16,7 +18,7 @@ CODE = ("code_paths=[code.py]", "norm=noting")
 
 @pytest.fixture
 def place(tmp_path: Path) -> Place:
-    return Place(tmp_path)
+    return sweep_place(tmp_path)
 
 
 def gpus(count: int) -> str:
@@ -52,7 +54,8 @@ def test_results_equal_those_of_a_sequential_sweep(place: Place) -> None:
     runs = sorted(p for p in (place.folder / "runs/a").iterdir() if (p / "result.json").exists())
     assert len(runs) == 4
     for run in runs:
-        assert lasting(run) == lasting(place.folder / "runs/b" / run.name)
+        other = place.folder / "runs/b" / run.name
+        assert (lasting(run), rows(run)) == (lasting(other), rows(other))
         assert result(run)["threads"] == 1
     assert not list((place.folder / "runs/a").glob(".ray-*"))
 
@@ -117,13 +120,13 @@ def test_a_signal_saves_the_runs_and_leaves_no_process(
         "+hydra.launcher.ray.init.num_cpus=2",
         "name=s",
     )
-    with place.started(*words, PAUSE="0.05") as command:
+    with place.start(*words, PAUSE="0.05") as command:
         folder = place.folder / "runs" / "s"
 
         def training() -> bool:
             return len(list(folder.glob("*/metrics.jsonl"))) == 2
 
-        until(training, 90, "two runs to train", command.text)
+        until(training, 90, "two runs to train", command)
         send(command.process.pid, number)
         answer = command.wait(60)
     assert answer.code == 128 + number, answer.text
@@ -138,7 +141,7 @@ def test_a_signal_saves_the_runs_and_leaves_no_process(
 @pytest.mark.slow
 def test_a_signal_to_rays_own_processes_too_ends_the_sweep(place: Place) -> None:
     words = (*CODE, "seed=0,1", "trainer.max_steps=200", "hydra/launcher=ray", "name=t")
-    with place.started(*words, PAUSE="0.05") as command:
+    with place.start(*words, PAUSE="0.05") as command:
         files = place.folder.glob
         until(lambda: list(files("runs/t/*/metrics.jsonl")), 90, "a run to train", command.text)
         os.killpg(command.process.pid, signal.SIGTERM)

@@ -7,8 +7,10 @@ import signal
 from pathlib import Path
 
 import pytest
-from commands import Command, Place, result, until
+from commands import sweep_place
 from fake_slurm import install
+from harness.processes import Command, Place, until
+from harness.runs import result
 
 pytest.importorskip("submitit")
 PINNED = ("trainer.accelerator=cpu", "resources.cpus=1")
@@ -16,7 +18,7 @@ PINNED = ("trainer.accelerator=cpu", "resources.cpus=1")
 
 @pytest.fixture
 def place(tmp_path: Path) -> Place:
-    return Place(tmp_path)
+    return sweep_place(tmp_path)
 
 
 def job_of(place: Place, task: int) -> list[int]:
@@ -50,7 +52,7 @@ def test_one_job_per_run_in_an_array(place: Place) -> None:
 def test_a_preempted_job_is_queued_again_and_continues(place: Place) -> None:
     environment = {**install(place.folder), "PAUSE": "0.02"}
     words = ("code_paths=[code.py]", "norm=noting", "trainer.max_steps=60", "seed=0,1")
-    with place.started(*words, "hydra/launcher=slurm", *PINNED, "name=p", **environment) as command:
+    with place.start(*words, "hydra/launcher=slurm", *PINNED, "name=p", **environment) as command:
         run = _training(place, command)
         [job] = job_of(place, 0)
         os.kill(job, signal.SIGUSR2)
@@ -72,7 +74,7 @@ def _training(place: Place, command: Command) -> Path:
         files = list(place.folder.glob("runs/p/*-s0-*/metrics.jsonl"))
         return bool(files) and files[0].read_text().count("\n") >= 3
 
-    until(stepped, 120, "the first run to train", command.text)
+    until(stepped, 120, "the first run to train", command)
     return next(place.folder.glob("runs/p/*-s0-*"))
 
 

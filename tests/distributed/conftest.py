@@ -2,20 +2,13 @@
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Iterator
-from pathlib import Path
 
 import pytest
-
-HERE = Path(__file__).parent
-# Commands that are started, stopped and accounted for.
-sys.path[:0] = [str(HERE), str(HERE.parent / "faults")]
+from harness.processes import time_limit
 
 
 @pytest.fixture(autouse=True)
 def limit() -> Iterator[None]:
-    from processes import time_limit
-
     with time_limit(120):
         yield

@@ -10,7 +10,10 @@ from functools import cache
 from pathlib import Path
 
 import pytest
-from processes import Answer, Place, assert_same, in_step, result, rows, until
+from harness.commands import Answer
+from harness.faults import fault_place, in_step
+from harness.processes import Place, until
+from harness.runs import assert_same, result, rows
 
 TWO = ("trainer.devices=2", "trainer.accelerator=cpu")
 CODES = {"SIGINT": 130, "SIGTERM": 143, "SIGUSR1": 138}
@@ -18,14 +21,14 @@ CODES = {"SIGINT": 130, "SIGTERM": 143, "SIGUSR1": 138}
 
 @pytest.fixture
 def place(tmp_path: Path) -> Place:
-    return Place(tmp_path)
+    return fault_place(tmp_path)
 
 
 @cache
 def calm(folder: Path) -> Place:
     """Return a place where the command was typed and nothing happened."""
-    there = Place(folder / "calm")
-    answer = there.train(*TWO, cold=False)
+    there = fault_place(folder / "calm")
+    answer = there.train(*TWO)
     assert answer.code == 0, answer.text
     return there
 
@@ -34,7 +37,7 @@ def held(place: Place, step: int, number: int, group: bool = False) -> Answer:
     """Send a signal while both processes stand in the middle of a step; return how it ended."""
     marks = place.folder / "pause"
     environment = in_step(step, action=f"pause:{marks}")
-    with place.start(*TWO, environment=environment, cold=False) as command:
+    with place.start(*TWO, **environment) as command:
         there = marks.with_suffix(".reached")
         until(lambda: there.exists() or command.poll() is not None, 60, "the pause", command)
         command.send(number, group)
@@ -62,7 +65,7 @@ def test_a_signal_saves_the_run_and_it_goes_on_to_the_same_end(
     assert "Traceback" not in answer.text
     assert result(place.run())["status"] == "interrupted"
     assert [path.name for path in (place.run() / "checkpoints").glob("*06.ckpt")]
-    again = place.train(*TWO, cold=False)
+    again = place.train(*TWO)
     assert again.code == 0, again.text
     assert_same(place.run(), calm(place.folder.parent).run(), saved=False)
     assert place.litter() == []
@@ -73,21 +76,21 @@ def test_the_death_of_the_command_ends_its_processes(place: Place) -> None:
     answer = held(place, 7, signal.SIGKILL)
     assert answer.code == 128 + signal.SIGKILL
     assert not (place.run() / "result.json").exists()
-    again = place.train(*TWO, cold=False)
+    again = place.train(*TWO)
     assert again.code == 0, again.text
     assert rows(place.run()) == rows(calm(place.folder.parent).run())
 
 
 @pytest.mark.slow
 def test_a_signal_before_the_first_step(place: Place) -> None:
-    with place.start(*TWO, cold=False) as command:
+    with place.start(*TWO) as command:
         log = place.folder / "runs" / "single"
         until(lambda: list(log.glob("*/train.log")), 60, "the log", command)
         command.send(signal.SIGTERM)
         answer = command.wait(60)
     assert answer.code == 143, answer.text
     assert "Traceback" not in answer.text
-    again = place.train(*TWO, cold=False)
+    again = place.train(*TWO)
     assert again.code == 0, again.text
 
 
@@ -114,8 +117,8 @@ def test_a_run_directory_is_trained_by_torchrun(place: Place) -> None:
 @pytest.mark.parametrize("strategy", ["ddp", "fsdp"])
 def test_compiled_blocks_train_alike_on_two_devices(place: Place, strategy: str) -> None:
     arguments = (*TWO, f"trainer.strategy={strategy}", "norm=rmsnorm", "code_paths=[]")
-    assert place.train(*arguments, "name=eager", cold=False).code == 0
-    answer = place.train(*arguments, "name=compiled", "compile=true", cold=False, seconds=110)
+    assert place.train(*arguments, "name=eager").code == 0
+    answer = place.train(*arguments, "name=compiled", "compile=true", seconds=110)
     assert answer.code == 0, answer.text
     eager, compiled = result(place.run("eager")), result(place.run("compiled"))
     assert compiled["val_loss"] == pytest.approx(eager["val_loss"], rel=1e-4)

@@ -8,7 +8,8 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from processes import Place
+from harness.faults import fault_place
+from harness.processes import Place
 
 LIMITS = (resource.RLIMIT_AS, resource.RLIMIT_FSIZE, resource.RLIMIT_NOFILE, resource.RLIMIT_NPROC)
 
@@ -23,7 +24,7 @@ def _inherited() -> dict[str, object]:
 @pytest.fixture
 def place(tmp_path: Path) -> Place:
     """A folder to type commands in."""
-    return Place(tmp_path)
+    return fault_place(tmp_path)
 
 
 @pytest.fixture(autouse=True)

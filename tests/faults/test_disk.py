@@ -2,32 +2,19 @@
 
 from __future__ import annotations
 
-import os
 import shutil
-import subprocess
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-import processes
 import pytest
-import warm_server
-from command_lines import completed
-from processes import (
-    TINY,
-    Answer,
-    Command,
-    Place,
-    assert_same,
-    fault,
-    in_step,
-    result,
-    rows,
-    time_limit,
-    until,
-)
+from harness import warm_start
+from harness.commands import Answer
+from harness.faults import fault, fault_place, in_step
+from harness.processes import Command, litter, time_limit, until
+from harness.runs import assert_same, result, rows
 
 # A checkpoint of the smallest model is some 140 kB; a result and a log are a few.
 LEFT_FOR_A_RESULT = 48 << 10
@@ -43,7 +30,7 @@ def bounded() -> Iterator[None]:
         yield
 
 
-class SmallDisk(warm_server.Warm):
+class SmallDisk:
     """Commands whose ``runs`` folder, and a second folder, are small disks of their own.
 
     Only these commands see the disks; tests look at them through ``runs`` and ``other``. Where the
@@ -51,54 +38,22 @@ class SmallDisk(warm_server.Warm):
     """
 
     def __init__(self, folder: Path) -> None:
-        self.place = Place(folder)
-        # Commands called in this process leave it behind; it asks for tracebacks.
-        self.place.environment.pop("HYDRA_FULL_ERROR", None)
         mounts = [folder / "runs", folder / "other"]
         for path in mounts:
-            path.mkdir()
+            path.mkdir(parents=True)
         steps = [f"mount -t tmpfs -o size=20m none '{path}'" for path in mounts]
-        server = f"exec {AS_A_USER} '{sys.executable}' '{warm_server.__file__}'"
-        self.process = subprocess.Popen(
-            ["unshare", "-m", "sh", "-c", " && ".join([*steps, "echo mounted", server])],
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.PIPE,
-            env={**os.environ, "PYTHONPATH": str(processes.ROOT)},
-            text=True,
-        )
-        assert self.process.stdout is not None
-        if self.process.stdout.readline() != "mounted\n":
-            said = self.process.communicate()[1].strip()
+        server = f"exec {AS_A_USER} '{sys.executable}' '{warm_start.__file__}'"
+        shell = " && ".join([*steps, "echo mounted", server])
+        self.server = warm_start.WarmStarts(["unshare", "-m", "sh", "-c", shell])
+        process = self.server.process
+        assert process.stdout is not None
+        if process.stdout.readline() != "mounted\n":
+            said = process.communicate()[1].strip()
             pytest.skip(f"no disk of its own can be had here: {said}")
-        seen = Path(f"/proc/{self.process.pid}/root")
+        seen = Path(f"/proc/{process.pid}/root")
         self.runs, self.other = (seen / path.relative_to("/") for path in mounts)
-        self.commands = 0
-
-    def start(self, *words: str, **environment: str) -> Command:
-        """Type a command where the disks are small."""
-        self.commands += 1
-        output = self.place.folder / f"output-{self.commands}.txt"
-        asked = {
-            "script": str(processes.SCRIPT),
-            "words": completed(words, TINY),
-            "output": str(output),
-        }
-        asked["environment"] = {**self.place.environment, **environment}
-        pid = self.ask({**asked, "folder": str(self.place.folder)})
-        codes: list[int | None] = [None]
-
-        def poll() -> int | None:
-            if codes[0] is None:
-                codes[0] = self.ask({"poll": pid})
-            return codes[0]
-
-        return Command(self.place, pid, poll, output)
-
-    def train(self, *words: str, **environment: str) -> Answer:
-        """Type a command, and wait for its end."""
-        with self.start(*words, **environment) as command:
-            return command.wait(120)
+        self.place = fault_place(folder, self.server)
+        self.start, self.train = self.place.start, self.place.train
 
     def paused(self, marks: Path, *words: str, **environment: str) -> Command:
         """Type a command, and wait until it has come to a fault that pauses it."""
@@ -129,12 +84,11 @@ class SmallDisk(warm_server.Warm):
 
     def litter(self) -> list[str]:
         """Return what was left half-made."""
-        names = [path.name for path in self.runs.rglob("*")]
-        return [name for name in names if processes.LITTER.search(name) and ".lock" not in name]
+        return litter(self.runs)
 
     def close(self) -> None:
         """Give the disks back."""
-        self.process.communicate()
+        self.server.process.communicate()
 
 
 @pytest.fixture(scope="module")

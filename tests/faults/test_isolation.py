@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 import pytest
-from processes import Place, assert_same, time_limit
+from harness.processes import Place, time_limit
+from harness.runs import assert_same
 
 # Leaves behind whatever a process can hold: types, threads, randomness, environment, handlers.
 UNTIDY = '''
@@ -44,9 +45,9 @@ def limit() -> Iterator[None]:
 def test_a_run_after_an_untidy_one_is_the_run_alone(place: Place) -> None:
     (place.folder / "untidy.py").write_text(UNTIDY)
     words = ("-m", *OPTIONS)
-    answer = place.train(*words, "norm=untidy,watched", "name=both", cold=False)
+    answer = place.train(*words, "norm=untidy,watched", "name=both")
     assert answer.code == 0, answer.text
-    answer = place.train(*words, "norm=watched", "arm=watched", "name=alone", cold=False)
+    answer = place.train(*words, "norm=watched", "arm=watched", "name=alone")
     assert answer.code == 0, answer.text
     assert_same(place.run("both", "watched*"), place.run("alone"))
     assert not (place.folder / "elsewhere").exists()

@@ -7,17 +7,9 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from processes import (
-    Command,
-    Place,
-    assert_same,
-    fault,
-    in_step,
-    result,
-    slow,
-    time_limit,
-    until,
-)
+from harness.faults import fault, fault_place, in_step
+from harness.processes import Command, Place, slow, time_limit, until
+from harness.runs import assert_same, result
 
 KILLED = 128 + 9
 # With dropout, so that a resumed run has to drop what the unbroken one dropped.
@@ -59,8 +51,8 @@ def unbroken(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
     """A run of each variant that nothing happened to."""
     found = {}
     for variant, options in VARIANTS.items():
-        there = Place(tmp_path_factory.mktemp(variant))
-        answer = there.train(*options, cold=False)
+        there = fault_place(tmp_path_factory.mktemp(variant))
+        answer = there.train(*options)
         assert answer.code == 0, answer.text
         found[variant] = there.run()
     return found
@@ -68,9 +60,9 @@ def unbroken(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
 
 def kill_and_repeat(place: Place, options: tuple[str, ...], environment: dict[str, str]) -> Path:
     """Let a fault kill a run, repeat the command, and return what it left."""
-    killed = place.train(*options, environment=environment, cold=False)
+    killed = place.train(*options, **environment)
     assert killed.code == KILLED, f"nothing was killed: {killed.text}"
-    again = place.train(*options, cold=False)
+    again = place.train(*options)
     assert again.code == 0, again.text
     return place.run()
 
@@ -109,11 +101,11 @@ def test_a_run_killed_between_a_file_and_its_name_ends_as_if_it_had_not_been(
 def test_half_a_checkpoint_is_not_taken_for_one(place: Place, unbroken: dict[str, Path]) -> None:
     options = VARIANTS["plain"]
     point = FILE_POINTS["before the second checkpoint is there"]
-    assert place.train(*options, environment=point, cold=False).code == KILLED
+    assert place.train(*options, **point).code == KILLED
     [part] = (place.run() / "checkpoints").glob(".*.part")
     assert part.stat().st_size > 1000
     os.truncate(part, part.stat().st_size // 2)
-    answer = place.train(*options, cold=False)
+    answer = place.train(*options)
     assert answer.code == 0, answer.text
     assert_same(place.run(), unbroken["plain"])
     assert place.litter() == []
@@ -131,9 +123,9 @@ def test_a_run_may_be_killed_again_while_it_takes_up_where_it_was(
         fault("os.rename", "*/step-00000008.ckpt"),
         fault("os.rename", "*/step-00000012.ckpt"),
     ):
-        killed = place.train(*options, environment=environment, cold=False)
+        killed = place.train(*options, **environment)
         assert killed.code == KILLED, killed.text
-    answer = place.train(*options, cold=False)
+    answer = place.train(*options)
     assert answer.code == 0, answer.text
     assert_same(place.run(), unbroken["plain"])
     assert place.litter() == []
@@ -141,22 +133,22 @@ def test_a_run_may_be_killed_again_while_it_takes_up_where_it_was(
 
 def test_what_earlier_kills_left_is_taken_away(place: Place, unbroken: dict[str, Path]) -> None:
     options = VARIANTS["plain"]
-    assert place.train(*options, environment=in_step(10), cold=False).code == KILLED
+    assert place.train(*options, **in_step(10)).code == KILLED
     run = place.run()
     # A checkpoint asked for by a signal lies at a step that is not saved again.
     (run / "checkpoints" / ".step-00000007.ckpt.part").write_bytes(b"half")
-    assert place.train(*options, cold=False).code == 0
+    assert place.train(*options).code == 0
     assert_same(run, unbroken["plain"])
     assert place.litter() == []
 
 
 def test_a_finished_run_is_not_touched_however_old_its_files_are(place: Place) -> None:
-    assert place.train(cold=False).code == 0
+    assert place.train().code == 0
     paths = [path for path in place.run().rglob("*") if path.is_file()]
     for age, path in enumerate(paths):
         os.utime(path, (1e9 + age, 4e9 - age))
     before = contents(place.run())
-    answer = place.train(cold=False)
+    answer = place.train()
     assert "Done already" in answer.text
     assert contents(place.run()) == before
 
@@ -165,20 +157,20 @@ def test_a_finished_run_is_not_touched_however_old_its_files_are(place: Place) -
 def test_the_clock_may_be_set_back_between_two_commands(
     place: Place, unbroken: dict[str, Path], oldest: str
 ) -> None:
-    killed = place.train(*VARIANTS["plain"], environment=in_step(10), cold=False)
+    killed = place.train(*VARIANTS["plain"], **in_step(10))
     assert killed.code == KILLED, killed.text
     older, newest = sorted((place.run() / "checkpoints").glob("*.ckpt"))
     for path, seconds in ((older, 4e9), (newest, 1e9)):
         os.utime(path, (seconds, seconds) if oldest == "newest" else (5e9 - seconds,) * 2)
     # Four steps of three calls are left; more of them would be a start from the older one.
-    answer = place.train(*VARIANTS["plain"], environment=fault("faults.train", 13), cold=False)
+    answer = place.train(*VARIANTS["plain"], **fault("faults.train", 13))
     assert answer.code == 0, "it went on from the older checkpoint"
     assert_same(place.run(), unbroken["plain"])
 
 
 @pytest.mark.slow
 def test_the_command_as_it_is_typed(place: Place, unbroken: dict[str, Path]) -> None:
-    killed = place.train(*VARIANTS["plain"], environment=in_step(7))
+    killed = place.train(*VARIANTS["plain"], **in_step(7), cold=True)
     assert killed.code == KILLED, killed.text
     answer = place.train(*VARIANTS["plain"])
     assert answer.code == 0, answer.text
@@ -219,8 +211,8 @@ def _measures(header: str) -> bool:
 @pytest.fixture(scope="module")
 def whole_sweep(tmp_path_factory: pytest.TempPathFactory) -> Place:
     """Six runs that nothing happened to."""
-    there = Place(tmp_path_factory.mktemp("whole"))
-    answer = there.train(*SWEEP, cold=False)
+    there = fault_place(tmp_path_factory.mktemp("whole"))
+    answer = there.train(*SWEEP)
     assert answer.code == 0, answer.text
     return there
 
@@ -242,17 +234,15 @@ def assert_same_sweep(place: Place, whole: Place) -> None:
 def test_a_sweep_killed_twice_is_the_sweep_that_was_not(place: Place, whole_sweep: Place) -> None:
     """Once in the middle of the second run, once between the fourth and the fifth."""
     point = fault("os.rename", "*relu-s1*/step-00000008.ckpt")
-    killed = place.train(*SWEEP, environment=point, cold=False)
+    killed = place.train(*SWEEP, **point)
     assert killed.code == KILLED, killed.text
     first = finished(place)
     assert len(first) == 1
-    killed = place.train(
-        *SWEEP, environment=fault("open", "*swiglu-s1*/identity.json", 2), cold=False
-    )
+    killed = place.train(*SWEEP, **fault("open", "*swiglu-s1*/identity.json", 2))
     assert killed.code == KILLED, killed.text
     second = finished(place)
     assert len(second) == 4
-    answer = place.train(*SWEEP, cold=False)
+    answer = place.train(*SWEEP)
     assert answer.code == 0, answer.text
     last = finished(place)
     assert first.items() <= second.items() <= last.items()
@@ -261,9 +251,9 @@ def test_a_sweep_killed_twice_is_the_sweep_that_was_not(place: Place, whole_swee
 
 def test_a_sweep_whose_record_was_being_written_goes_on(place: Place) -> None:
     sweep = ("-m", "seed=0,1", "name=grid", "trainer.max_steps=2")
-    killed = place.train(*sweep, environment=fault("os.rename", "*/sweep.json"), cold=False)
+    killed = place.train(*sweep, **fault("os.rename", "*/sweep.json"))
     assert killed.code == KILLED, killed.text
-    answer = place.train(*sweep, cold=False)
+    answer = place.train(*sweep)
     assert answer.code == 0, answer.text
     assert len(finished(place)) == 2
     assert place.litter() == []
@@ -278,7 +268,7 @@ def test_a_run_that_leaves_without_a_word_is_recorded_and_the_others_run(
     sweep = ("-m", "ffn=relu,swiglu,gelu", "name=grid")
     # Called first in the run of swiglu: the file that its log goes to is opened.
     environment = fault("open", "*/swiglu-s0*/metrics.jsonl", 1, action)
-    answer = place.train(*sweep, environment=environment, cold=False)
+    answer = place.train(*sweep, **environment)
     assert answer.code == 1, answer.text
     outcomes = {result(run)["arm"]: result(run) for run in place.runs("grid")}
     assert [outcomes[arm]["status"] for arm in ("relu", "gelu")] == ["done", "done"]
@@ -286,17 +276,17 @@ def test_a_run_that_leaves_without_a_word_is_recorded_and_the_others_run(
     assert left["status"] == "failed"
     assert says in left["error"]["message"]
     assert "swiglu-s0" in answer.text
-    assert place.train(*sweep, cold=False).code == 0
+    assert place.train(*sweep).code == 0
     assert result(place.run("grid", "swiglu*"))["status"] == "done"
 
 
 def test_a_component_that_ends_a_single_run_has_failed_it(place: Place) -> None:
     environment = fault("faults.train", "5", 1, "sys.exit")
-    answer = place.train(environment=environment, cold=False)
+    answer = place.train(**environment)
     assert answer.code == 1, answer.text
     assert result(place.run())["status"] == "failed"
     assert "FAILED: SystemExit" in answer.text
-    assert place.train(cold=False).code == 0
+    assert place.train().code == 0
 
 
 # The process of a run ends in an error when its result is written and everything is closed.
@@ -310,7 +300,7 @@ os._exit = lambda code: leave(3 if multiprocessing.parent_process() else code)
 def test_what_is_done_stays_done_whatever_its_process_does_afterwards(place: Place) -> None:
     (place.folder / "last.py").write_text(LAST_WORD)
     sweep = ("-m", "seed=0,1", "name=grid", "code_paths=[watched.py,last.py]", "retries=1")
-    answer = place.train(*sweep, cold=False)
+    answer = place.train(*sweep)
     assert answer.code == 0, answer.text
     assert [result(run)["status"] for run in place.runs("grid")] == ["done", "done"]
     assert answer.text.count("done; its process ended with exit code 3 afterwards.") == 2
@@ -318,7 +308,7 @@ def test_what_is_done_stays_done_whatever_its_process_does_afterwards(place: Pla
 
 
 def test_two_sweeps_started_at_once_share_the_work(place: Place, whole_sweep: Place) -> None:
-    with place.start(*SWEEP, cold=False) as one, place.start(*SWEEP, cold=False) as other:
+    with place.start(*SWEEP) as one, place.start(*SWEEP) as other:
         answers = [both_ended(one), both_ended(other)]
     assert {code for code, _ in answers} <= {0, 1}
     assert any("done, 0 failed" in text for _, text in answers), answers
@@ -326,7 +316,7 @@ def test_two_sweeps_started_at_once_share_the_work(place: Place, whole_sweep: Pl
     for run in place.runs("grid"):
         log = (run / "train.log").read_text()
         assert log.count(f" trains {run.name}") == 1, log
-    assert place.train(*SWEEP, cold=False).code == 0
+    assert place.train(*SWEEP).code == 0
     assert_same_sweep(place, whole_sweep)
 
 

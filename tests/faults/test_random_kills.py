@@ -9,7 +9,9 @@ import time
 from pathlib import Path
 
 import pytest
-from processes import Place, assert_same, rows, time_limit, until
+from harness.faults import fault_place
+from harness.processes import Place, time_limit, until
+from harness.runs import assert_same, rows
 
 KILLS = 50
 OPTIONS = (
@@ -27,14 +29,14 @@ def test_fifty_random_kills_end_as_the_run_that_was_not_killed(
 ) -> None:
     chance = random.Random(0)
     with time_limit(720):
-        whole = Place(tmp_path / "whole")
-        assert whole.train(*OPTIONS, cold=False).code == 0
+        whole = fault_place(tmp_path / "whole")
+        assert whole.train(*OPTIONS).code == 0
         last = len(rows(whole.run()))
         equal, reached = 0, set()
         for number in range(KILLS):
-            place = Place(tmp_path / f"{number:02}")
+            place = fault_place(tmp_path / f"{number:02}")
             reached.add(killed_at(place, chance.randint(0, last), chance.uniform(0, 0.02)))
-            answer = place.train(*OPTIONS, cold=False)
+            answer = place.train(*OPTIONS)
             assert answer.code == 0, answer.text
             assert_same(place.run(), whole.run())
             assert place.litter() == []
@@ -46,7 +48,7 @@ def test_fifty_random_kills_end_as_the_run_that_was_not_killed(
 
 def killed_at(place: Place, row: int, seconds: float) -> int:
     """Kill a run's whole group some time after it logged a row; return how many it logged."""
-    with place.start(*OPTIONS, cold=False) as command:
+    with place.start(*OPTIONS) as command:
         until(lambda: logged(place) >= row or command.poll() is not None, 30, "a row", command)
         time.sleep(seconds if row else 25 * seconds)
         if command.poll() is None:

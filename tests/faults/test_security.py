@@ -12,8 +12,9 @@ from typing import Any
 import pytest
 import torch
 import yaml
-from command_lines import load_script
-from processes import Answer, Place, time_limit
+from harness.commands import Answer
+from harness.faults import fault_place
+from harness.processes import time_limit
 from wandb_stub import API_KEY, serving
 
 SECRETS = {
@@ -55,19 +56,6 @@ def pair(train: Callable[..., Any]) -> Path:
     """A sweep of two runs, both done, with its table."""
     assert train("-m", "seed=0,1", "name=pair").code == 0
     return Path("runs/pair")
-
-
-@pytest.fixture
-def command(capfd: pytest.CaptureFixture[str]) -> Callable[..., Answer]:
-    """Call one of the other commands, as it is typed."""
-
-    def call(name: str, *arguments: str) -> Answer:
-        capfd.readouterr()
-        code = load_script(name).main(arguments)
-        out, err = capfd.readouterr()
-        return Answer(code, err.strip() or out.strip())
-
-    return call
 
 
 def first(sweep: Path) -> Path:
@@ -172,10 +160,12 @@ def test_no_secret_of_the_environment_is_written_down(
 
 @pytest.mark.slow
 def test_files_have_the_permissions_that_the_user_wants(tmp_path: Path) -> None:
-    place = Place(tmp_path / "place")
+    place = fault_place(tmp_path / "place")
     before = os.umask(0o027)
     try:
-        answer = place.train("-m", "seed=0", "name=one", "logger=wandb", "logger.mode=offline")
+        answer = place.train(
+            "-m", "seed=0", "name=one", "logger=wandb", "logger.mode=offline", cold=True
+        )
     finally:
         os.umask(before)
     assert answer.code == 0, answer.text

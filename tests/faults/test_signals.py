@@ -14,18 +14,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from processes import (
-    Answer,
-    Command,
-    Place,
-    assert_same,
-    fault,
-    in_step,
-    result,
-    slow,
-    time_limit,
-    until,
-)
+from harness.commands import Answer
+from harness.faults import fault, fault_place, in_step
+from harness.processes import Command, Place, slow, time_limit, until
+from harness.runs import assert_same, result
 
 SWEEP = ("-m", "ffn=relu,swiglu", "name=grid")
 CODES = {"SIGINT": 130, "SIGTERM": 143, "SIGUSR1": 138}
@@ -62,13 +54,11 @@ class Pause:
         self.marks.with_suffix(".go").touch()
 
 
-def signalled(
-    place: Place, name: str, group: bool, *arguments: str, cold: bool = False, **more: Any
-) -> Answer:
+def signalled(place: Place, name: str, group: bool, *arguments: str, **more: Any) -> Answer:
     """Send a signal in the middle of the sixth step, and return how the command ended."""
     pause = Pause(place)
     environment = in_step(6, action=pause.action)
-    with place.start(*arguments, environment=environment, cold=cold, **more) as command:
+    with place.start(*arguments, **environment, **more) as command:
         pause.reached(command)
         command.send(getattr(signal, name), group)
         # The command may take the signal while it is held, and nothing is sent twice.
@@ -80,14 +70,14 @@ def signalled(
 @cache
 def calm(folder: Path, *arguments: str) -> Place:
     """Return a place where the command was typed and nothing happened."""
-    there = Place(folder / f"calm{len(arguments)}")
-    assert there.train(*arguments, cold=False).code == 0
+    there = fault_place(folder / f"calm{len(arguments)}")
+    assert there.train(*arguments).code == 0
     return there
 
 
 def assert_continues(place: Place, sweep: str, *arguments: str) -> None:
     """Repeat the command, and compare all runs with those of a place where nothing happened."""
-    answer = place.train(*arguments, cold=False)
+    answer = place.train(*arguments)
     assert answer.code == 0, answer.text
     whole = calm(place.folder.parent, *arguments)
     for run, other in zip(place.runs(sweep), whole.runs(sweep), strict=True):
@@ -148,7 +138,7 @@ def test_a_signal_outside_the_steps_is_told_to_the_shell(
     pause = Pause(place)
     environment = fault(*point, 1, pause.action)
     options = ("data.eval_batch_size=1",)
-    with place.start(*options, environment=environment, cold=False) as command:
+    with place.start(*options, **environment) as command:
         pause.reached(command)
         command.send(getattr(signal, name))
         time.sleep(0.3)
@@ -171,7 +161,7 @@ def result_of(run: Path) -> str | None:
 def test_a_signal_between_two_runs_stops_the_sweep(place: Place, name: str) -> None:
     pause = Pause(place)
     environment = fault("open", "*/swiglu-s0*/identity.json", 2, pause.action)
-    with place.start(*SWEEP, environment=environment, cold=False) as command:
+    with place.start(*SWEEP, **environment) as command:
         pause.reached(command)
         command.send(getattr(signal, name))
         time.sleep(0.3)
@@ -188,7 +178,7 @@ def test_a_signal_between_two_runs_stops_the_sweep(place: Place, name: str) -> N
 def test_a_second_ctrl_c_ends_it_at_once(place: Place, sweep: tuple[str, ...]) -> None:
     pause = Pause(place)
     environment = in_step(6, action=pause.action)
-    with place.start(*sweep, environment=environment, cold=False) as command:
+    with place.start(*sweep, **environment) as command:
         pause.reached(command)
         command.send(signal.SIGINT, group=True)
         time.sleep(1.5)
@@ -205,7 +195,7 @@ def test_ctrl_c_in_a_terminal(place: Place) -> None:
     pause = Pause(place)
     with terminal() as (keyboard, name):
         environment = in_step(6, action=pause.action)
-        with place.start(*SWEEP, environment=environment, terminal=name) as command:
+        with place.start(*SWEEP, **environment, terminal=name) as command:
             pause.reached(command)
             os.write(keyboard, b"\x03")
             time.sleep(0.3)
@@ -238,7 +228,7 @@ def terminal() -> Iterator[tuple[int, str]]:
 def test_a_sweep_killed_alone_leaves_no_training_behind(place: Place) -> None:
     pause = Pause(place)
     environment = in_step(6, action=pause.action)
-    with place.start(*SWEEP, environment=environment, cold=False) as command:
+    with place.start(*SWEEP, **environment) as command:
         pause.reached(command)
         assert len(command.left()) > 1
         command.send(signal.SIGKILL)
@@ -250,17 +240,17 @@ def test_a_sweep_killed_alone_leaves_no_training_behind(place: Place) -> None:
 def test_a_training_killed_alone_is_recorded_whatever_was_recorded_before(place: Place) -> None:
     """An interruption first, then a kill: what is true now is what counts."""
     assert signalled(place, "SIGTERM", False, *SWEEP).code == CODES["SIGTERM"]
-    answer = place.train(*SWEEP, environment=in_step(2, action="SIGKILL"), cold=False)
+    answer = place.train(*SWEEP, **in_step(2, action="SIGKILL"))
     assert answer.code == 1
     relu = result(place.run("grid", "relu*"))
     assert relu["status"] == "failed", answer.text
     assert "signal 9" in relu["error"]["message"]
-    assert place.train(*SWEEP, cold=False).code == 0
+    assert place.train(*SWEEP).code == 0
 
 
 def test_no_old_result_stands_in_a_run_that_goes_on(place: Place) -> None:
     assert signalled(place, "SIGTERM", False).code == CODES["SIGTERM"]
-    killed = place.train(environment=in_step(2), cold=False)
+    killed = place.train(**in_step(2))
     assert killed.code == 137
     assert not (place.run() / "result.json").exists()
 
@@ -276,10 +266,10 @@ def test_wandb_is_closed_and_goes_on_under_the_same_id(place: Place, end: str, g
         [log] = logs(place.run())
         assert exit_code(log) == 1
     else:
-        assert place.train(*options, environment=in_step(7), cold=False).code == 137
+        assert place.train(*options, **in_step(7)).code == 137
         [log] = logs(place.run())
     before = (place.run() / "wandb_id").read_text()
-    answer = place.train(*options, cold=False)
+    answer = place.train(*options)
     assert answer.code == 0, answer.text
     assert (place.run() / "wandb_id").read_text() == before
     assert len(logs(place.run())) == 2
@@ -320,11 +310,11 @@ def test_a_sweep_with_wandb_leaves_nothing_behind_after_a_kill_of_its_main_proce
     sweep = (*SWEEP, "logger=wandb", "logger.mode=offline")
     pause = Pause(place)
     environment = in_step(6, action=pause.action)
-    with place.start(*sweep, environment=environment, cold=False) as command:
+    with place.start(*sweep, **environment) as command:
         pause.reached(command)
         command.send(signal.SIGKILL)
         until(lambda: command.left() == [], 15, "everything to end by itself")
-    answer = place.train(*sweep, cold=False)
+    answer = place.train(*sweep)
     assert answer.code == 0, answer.text
     for run in place.runs("grid"):
         sent = [step for path in logs(run) for step in training_steps(path)]
@@ -336,6 +326,6 @@ def test_a_single_run_signalled_as_typed(place: Place) -> None:
     answer = signalled(place, "SIGTERM", True, cold=True)
     assert answer.code == 143, answer.text
     assert result(place.run())["status"] == "interrupted"
-    answer = place.train()
+    answer = place.train(cold=True)
     assert answer.code == 0, answer.text
     assert_same(place.run(), calm(place.folder.parent).run(), saved=False)

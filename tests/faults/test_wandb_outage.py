@@ -15,8 +15,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from command_lines import MARK
-from processes import Place, result, slow, time_limit, until
+from harness.processes import MARK, Place, slow, time_limit, until
+from harness.runs import result
 from wandb_stub import API_KEY, serving
 
 from lm_experiments.launch.fork import start_server
@@ -94,7 +94,7 @@ def client(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     monkeypatch.setenv(MARK, mark)
     with time_limit(240):
         yield
-    place = Place(tmp_path / "accounts")
+    place = Place(tmp_path / "accounts", ())
     place.mark = mark
     until(lambda: not place.living(), 30, "the client's processes to end")
 

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import importlib.util
 import json
 import subprocess
 import sys
 from collections.abc import Callable
+from importlib import import_module
 from pathlib import Path
-from types import ModuleType
 from typing import Any
 
 import pytest
@@ -16,7 +15,7 @@ import torch
 from transformers import AutoModelForCausalLM, AutoTokenizer
 
 from lm_experiments.cli.open_run import open_run
-from lm_experiments.evaluation import Sampling, sample
+from lm_experiments.evaluation import Sampling, stream
 from lm_experiments.interop import load_hf, read_folder
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -41,18 +40,9 @@ PROMPT = "line 3 of a"
 LONGER = ("trainer.max_steps=60", "model.d_model=32", "optimizer.lr=0.02")
 
 
-def load_script(name: str) -> ModuleType:
-    spec = importlib.util.spec_from_file_location(f"{name}_script", ROOT / f"scripts/{name}.py")
-    assert spec is not None
-    assert spec.loader is not None
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return module
-
-
 @pytest.fixture
 def export() -> Callable[..., int]:
-    script = load_script("export_hf")
+    script = import_module("lm_experiments.cli.export_hf")
 
     def call(*words: Any) -> int:
         return int(script.main([str(word) for word in words]))
@@ -77,13 +67,15 @@ def run_of(train: Callable[..., Any]) -> Callable[..., Path]:
 def our_text(run_dir: Path, prompt: str) -> tuple[list[int], str]:
     run = open_run(run_dir)
     tokenizer = run.data.tokenizer
-    ids = sample(
-        run.model(),
-        tokenizer.encode(prompt).tolist(),
-        40,
-        Sampling(temperature=0),
-        torch.Generator(),
-        stop_id=tokenizer.end_of_text_id,
+    ids = list(
+        stream(
+            run.model(),
+            tokenizer.encode(prompt).tolist(),
+            40,
+            Sampling(temperature=0),
+            torch.Generator(),
+            stop_id=tokenizer.end_of_text_id,
+        )
     )
     return ids, tokenizer.decode(ids)
 
@@ -196,7 +188,7 @@ def test_the_loss_of_an_export_is_that_of_the_run(
 ) -> None:
     run_dir = run_of()
     assert export(run_dir, tmp_path / "out") == 0
-    evaluate = load_script("evaluate")
+    evaluate = import_module("lm_experiments.cli.evaluate")
     capfd.readouterr()
     data = ("--data", "text", "--path", str(text_file), "--contexts", "16,64")
     assert evaluate.main([str(run_dir), f"hf:{tmp_path / 'out'}", *data]) == 0

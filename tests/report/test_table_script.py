@@ -3,16 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from importlib import import_module
 
 import pytest
-from command_lines import load_script, python
+from harness.commands import python
 from synthetic_runs import SweepFactory, history, result_of
 
 
 @pytest.fixture
 def main() -> Callable[[Sequence[str]], int]:
     """The `main` function of the script."""
-    module = load_script("table")
+    module = import_module("lm_experiments.cli.table")
     found: Callable[[Sequence[str]], int] = module.main
     return found
 

@@ -7,11 +7,12 @@ import shlex
 import sys
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
+from importlib import import_module
 from pathlib import Path
 
 import pytest
 import yaml
-from command_lines import load_script, python
+from harness.commands import imported
 from hydra.core.override_parser.overrides_parser import OverridesParser
 from rich.console import Console
 
@@ -70,8 +71,8 @@ def _same_components_afterwards(monkeypatch: pytest.MonkeyPatch) -> Iterator[Non
 
 @pytest.fixture
 def main() -> Main:
-    """The `main` function of the script."""
-    module = load_script("components")
+    """The `main` function of the command."""
+    module = import_module("lm_experiments.cli.components")
     found: Main = module.main
     return found
 
@@ -173,9 +174,4 @@ def test_on_a_terminal_nothing_is_wider_than_it(tmp_path: Path) -> None:
 
 
 def test_starts_without_the_training_libraries() -> None:
-    code = (
-        "import sys, runpy; runpy.run_path('scripts/components.py'); "
-        "print([m for m in ('lightning', 'wandb', 'torch._dynamo') if m in sys.modules])"
-    )
-    done = python(code)
-    assert done.stdout == "[]\n", done.stderr
+    assert imported("components", ["lightning", "wandb", "torch._dynamo"]) == "[]"

@@ -2,54 +2,27 @@
 
 from __future__ import annotations
 
-import importlib.util
 import json
-import subprocess
-import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
-from types import ModuleType
-from typing import Any
 
 import pytest
-import torch
+from harness.commands import Answer, imported
 
 from lm_experiments.data import Documents
 from lm_experiments.evaluation import texts
 
-ROOT = Path(__file__).resolve().parents[2]
-
 
 @pytest.fixture
-def script() -> ModuleType:
-    path = ROOT / "scripts" / "evaluate.py"
-    spec = importlib.util.spec_from_file_location("evaluate_script", path)
-    assert spec is not None
-    assert spec.loader is not None
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return module
+def evaluate(command: Callable[..., Answer]) -> Callable[..., Answer]:
+    """Call the command, which has to succeed."""
 
-
-@pytest.fixture
-def run_of(train: Callable[..., Any]) -> Callable[..., Path]:
-    """Train a run of three steps; return its directory."""
-
-    def call(*arguments: str) -> Path:
-        before = set(Path("runs").glob("*/*/result.json"))
-        answer = train(*arguments)
+    def call(*arguments: object) -> Answer:
+        answer = command("evaluate", *arguments)
         assert answer.code == 0, answer.err
-        [path] = set(Path("runs").glob("*/*/result.json")) - before
-        return path.parent
+        return answer
 
     return call
-
-
-@pytest.fixture(autouse=True)
-def _same_threads_afterwards() -> Iterator[None]:
-    threads = torch.get_num_threads()
-    yield
-    torch.set_num_threads(threads)
 
 
 def rows(text: str) -> list[dict[str, str]]:
@@ -59,14 +32,13 @@ def rows(text: str) -> list[dict[str, str]]:
 
 
 def test_the_loss_is_that_of_the_last_validation_and_can_be_taken_elsewhere(
-    script: ModuleType,
+    evaluate: Callable[..., Answer],
+    refused: Callable[..., str],
     run_of: Callable[..., Path],
     tmp_path: Path,
-    capfd: pytest.CaptureFixture[str],
 ) -> None:
     run, other = run_of(), run_of("position=alibi")
-    assert script.main([str(run), str(other), "--contexts", "4,16,40"]) == 0
-    found = rows(capfd.readouterr().out)
+    found = rows(evaluate(run, other, "--contexts", "4,16,40").out)
     assert [row["run"] for row in found] == [run.name] * 3 + [other.name] * 3
     assert [row["context"] for row in found] == ["4", "16", "40"] * 2
     for row, directory in ((found[1], run), (found[4], other)):
@@ -78,20 +50,15 @@ def test_the_loss_is_that_of_the_last_validation_and_can_be_taken_elsewhere(
     assert len({row["nats/token"] for row in found}) == 6
 
     (tmp_path / "another.txt").write_text("abc " * 25, encoding="utf-8")
-    assert script.main([str(run), "--data", "text", "--path", str(tmp_path / "another.txt")]) == 0
-    out = capfd.readouterr().out
+    out = evaluate(run, "--data", "text", "--path", tmp_path / "another.txt").out
     assert out.startswith(f"Loss over all of {tmp_path / 'another.txt'}.\n")
     [row] = rows(out)
     # Its 100 bytes and the end of text, of which the first has no target before it.
     assert (row["run"], row["context"], row["tokens"]) == (run.name, "16", "100")
 
     for arguments, sentence in REFUSED:
-        assert script.main([argument.replace("RUN", str(run)) for argument in arguments]) == 2
-        captured = capfd.readouterr()
-        assert captured.out == ""
-        assert captured.err.startswith("error: ")
-        assert captured.err.count("\n") == 1
-        assert sentence in captured.err
+        words = [argument.replace("RUN", str(run)) for argument in arguments]
+        assert sentence in refused("evaluate", *words)
 
 
 REFUSED: list[tuple[list[str], str]] = [
@@ -113,52 +80,36 @@ REFUSED: list[tuple[list[str], str]] = [
 
 
 def test_learned_positions_are_refused_before_anything_is_evaluated(
-    script: ModuleType, run_of: Callable[..., Path], capfd: pytest.CaptureFixture[str]
+    evaluate: Callable[..., Answer], refused: Callable[..., str], run_of: Callable[..., Path]
 ) -> None:
     run = run_of("position=learned")
-    assert script.main([str(run), "--contexts", "8,32"]) == 2
-    captured = capfd.readouterr()
-    assert captured.out == ""
-    assert f"{run.name}: position=learned has a vector for each of 16 positions" in captured.err
-    assert script.main([str(run), "--contexts", "8,16"]) == 0
-    assert len(rows(capfd.readouterr().out)) == 2
+    error = refused("evaluate", run, "--contexts", "8,32")
+    assert f"{run.name}: position=learned has a vector for each of 16 positions" in error
+    assert len(rows(evaluate(run, "--contexts", "8,16").out)) == 2
 
 
 def test_characters_that_the_tokenizer_lacks_are_told_of(
-    script: ModuleType,
-    run_of: Callable[..., Path],
-    tmp_path: Path,
-    capfd: pytest.CaptureFixture[str],
+    evaluate: Callable[..., Answer], run_of: Callable[..., Path], tmp_path: Path
 ) -> None:
     run = run_of("tokenizer=chars")
     (tmp_path / "another.txt").write_text("line \u00fc line \u00e9\n", encoding="utf-8")
-    arguments = ["--data", "text", "--path", str(tmp_path / "another.txt"), "--contexts", "8"]
-    assert script.main([str(run), *arguments]) == 0
-    captured = capfd.readouterr()
+    arguments = ("--data", "text", "--path", tmp_path / "another.txt", "--contexts", "8")
+    answer = evaluate(run, *arguments)
     warning = f"warning: 2 of 15 tokens are characters that the tokenizer of {run.name} does not"
-    assert warning in captured.err
-    assert rows(captured.out)[0]["tokens"] == "14"
+    assert warning in answer.err
+    assert rows(answer.out)[0]["tokens"] == "14"
 
 
 def test_of_another_corpus_the_validation_part_is_read(
-    script: ModuleType,
-    run_of: Callable[..., Path],
-    monkeypatch: pytest.MonkeyPatch,
-    capfd: pytest.CaptureFixture[str],
+    evaluate: Callable[..., Answer], run_of: Callable[..., Path], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     documents = Documents([f"{i % 10}" * 50 for i in range(100)])
     monkeypatch.setattr(texts, "load_documents", lambda data: documents)
-    assert script.main([str(run_of()), "--data", "kjv"]) == 0
-    out = capfd.readouterr().out
+    out = evaluate(run_of(), "--data", "kjv").out
     assert out.startswith("Loss over validation text of kjv.\n")
     # Three of a hundred, as conf/data/kjv.yaml has it, each with an end of text.
     assert rows(out)[0]["tokens"] == "152"
 
 
 def test_starts_without_the_training_libraries() -> None:
-    code = (
-        "import sys, runpy; runpy.run_path('scripts/evaluate.py'); "
-        "print([m for m in ('lightning', 'wandb', 'torch._dynamo') if m in sys.modules])"
-    )
-    done = subprocess.run([sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True)
-    assert done.stdout == "[]\n", done.stderr
+    assert imported("evaluate", ["lightning", "wandb", "torch._dynamo"]) == "[]"

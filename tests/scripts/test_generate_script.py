@@ -2,19 +2,19 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from types import ModuleType
 from typing import Any
 
 import pytest
 import torch
-from command_lines import load_script, python
+from harness.commands import Answer, imported
 
+from lm_experiments.cli import generate as generate_command
 from lm_experiments.data import TokenizerConfig, prepare
-from lm_experiments.evaluation import Sampling, generation, sample
+from lm_experiments.evaluation import Sampling, generation, stream
 from lm_experiments.model import Choice, ModelConfig, build_model
+from lm_experiments.rundir.results import DONE, Result, write_result
 from lm_experiments.training.config import (
     BatchConfig,
     RunConfig,
@@ -26,21 +26,20 @@ from lm_experiments.training.logger_config import LoggerConfig
 from lm_experiments.training.optimizers import AdamW
 from lm_experiments.training.schedules import Constant
 
-ROOT = Path(__file__).resolve().parents[2]
 TEXT = "the cat sat on the mat; the dog sat on the log.\n" * 40
 VOCABULARY = {"chars": len(set(TEXT)) + 2, "bytes": 257}
 
 
-@pytest.fixture(autouse=True)
-def _same_threads_afterwards() -> Iterator[None]:
-    threads = torch.get_num_threads()
-    yield
-    torch.set_num_threads(threads)
-
-
 @pytest.fixture
-def script() -> ModuleType:
-    return load_script("generate")
+def generate(command: Callable[..., Answer]) -> Callable[..., str]:
+    """Call the command, which has to succeed; return what it printed."""
+
+    def call(*arguments: object) -> str:
+        answer = command("generate", *arguments)
+        assert answer.code == 0, answer.err
+        return answer.out
+
+    return call
 
 
 @pytest.fixture
@@ -82,76 +81,52 @@ def config_of(folder: Path, tokenizer: str) -> RunConfig:
     )
 
 
-@pytest.fixture
-def refused(script: ModuleType, capsys: pytest.CaptureFixture[str]) -> Callable[..., str]:
-    """Call the script, which has to refuse; return its one line on stderr."""
-
-    def call(*arguments: object) -> str:
-        assert script.main([str(argument) for argument in arguments]) == 2
-        captured = capsys.readouterr()
-        assert captured.out == ""
-        assert captured.err.startswith("error: ")
-        assert captured.err.count("\n") == 1
-        return captured.err
-
-    return call
-
-
 def test_writes_the_prompt_and_what_the_model_continues(
-    script: ModuleType, run_dir: Path, capsys: pytest.CaptureFixture[str]
+    generate: Callable[..., str], run_dir: Path
 ) -> None:
     config = load_config(run_dir)
     tokenizer = prepare(config.data, config.tokenizer, Path(config.cache_dir)).tokenizer
-    ids = sample(
-        build_model(config.model, seed=2).eval(),
-        tokenizer.encode("the cat").tolist(),
-        30,
-        Sampling(0.8, top_k=4, top_p=0.9),
-        torch.Generator().manual_seed(5),
-        tokenizer.end_of_text_id,
+    ids = list(
+        stream(
+            build_model(config.model, seed=2).eval(),
+            tokenizer.encode("the cat").tolist(),
+            30,
+            Sampling(0.8, top_k=4, top_p=0.9),
+            torch.Generator().manual_seed(5),
+            tokenizer.end_of_text_id,
+        )
     )
     arguments = ["--prompt", "the cat", "--tokens", "30", "--seed", "5", "--top-k", "4"]
-    assert script.main([str(run_dir), *arguments, "--top-p", "0.9"]) == 0
-    assert capsys.readouterr().out == f"the cat{tokenizer.decode(ids)}\n"
+    out = generate(run_dir, *arguments, "--top-p", "0.9")
+    assert out == f"the cat{tokenizer.decode(ids)}\n"
 
 
-def test_samples_have_successive_seeds(
-    script: ModuleType, run_dir: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    run = str(run_dir)
-    assert script.main([run, "--tokens", "9", "--seed", "3", "--samples", "2"]) == 0
-    both = capsys.readouterr().out
-    parts = []
-    for seed in ("3", "4"):
-        assert script.main([run, "--tokens", "9", "--seed", seed]) == 0
-        parts.append(f"--- seed {seed} ---\n{capsys.readouterr().out}")
+def test_samples_have_successive_seeds(generate: Callable[..., str], run_dir: Path) -> None:
+    both = generate(run_dir, "--tokens", 9, "--seed", 3, "--samples", 2)
+    parts = [
+        f"--- seed {seed} ---\n{generate(run_dir, '--tokens', 9, '--seed', seed)}"
+        for seed in (3, 4)
+    ]
     assert both == "".join(parts)
     assert parts[0][15:] != parts[1][15:]
 
 
 def test_several_prompts_are_each_continued_as_alone(
-    script: ModuleType, run_dir: Path, capsys: pytest.CaptureFixture[str]
+    generate: Callable[..., str], run_dir: Path
 ) -> None:
-    run, more = str(run_dir), ["--tokens", "20", "--samples", "2"]
-    assert script.main([run, "--prompt", "the cat", "--prompt", "a", *more]) == 0
-    both = capsys.readouterr().out
-    alone = {}
-    for prompt in ("the cat", "a"):
-        for seed in ("0", "1"):
-            assert script.main([run, "--prompt", prompt, "--tokens", "20", "--seed", seed]) == 0
-            alone[prompt, seed] = capsys.readouterr().out
-    assert both == "".join(
-        f"--- prompt {number}, seed {seed} ---\n{alone[prompt, seed]}"
-        for seed in ("0", "1")
+    def alone(prompt: str, seed: int) -> str:
+        return generate(run_dir, "--prompt", prompt, "--tokens", 20, "--seed", seed)
+
+    both = ("--prompt", "the cat", "--prompt", "a")
+    assert generate(run_dir, *both, "--tokens", 20, "--samples", 2) == "".join(
+        f"--- prompt {number}, seed {seed} ---\n{alone(prompt, seed)}"
+        for seed in (0, 1)
         for number, prompt in ((1, "the cat"), (2, "a"))
     )
 
 
 def test_without_the_cache_the_text_is_the_same(
-    script: ModuleType,
-    run_dir: Path,
-    capsys: pytest.CaptureFixture[str],
-    monkeypatch: pytest.MonkeyPatch,
+    generate: Callable[..., str], run_dir: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     used: list[bool] = []
     reader = generation._Predictor.__init__
@@ -161,16 +136,13 @@ def test_without_the_cache_the_text_is_the_same(
         reader(self, model, batch, cached)
 
     monkeypatch.setattr(generation._Predictor, "__init__", spy)
-    texts = []
-    for flags in ([], ["--no-cache"]):
-        assert script.main([str(run_dir), "--prompt", "the", "--tokens", "30", *flags]) == 0
-        texts.append(capsys.readouterr().out)
-    assert texts[0] == texts[1]
+    words = (run_dir, "--prompt", "the", "--tokens", 30)
+    assert generate(*words) == generate(*words, "--no-cache")
     assert used == [True, False]
 
 
 def test_without_a_prompt_the_text_starts_after_an_end_of_text(
-    script: ModuleType, run_dir: Path, monkeypatch: pytest.MonkeyPatch
+    generate: Callable[..., str], run_dir: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     prompts: list[list[int]] = []
 
@@ -178,26 +150,26 @@ def test_without_a_prompt_the_text_starts_after_an_end_of_text(
         prompts.append(prompt)
         yield from ()
 
-    monkeypatch.setattr(script, "stream", spy)
-    assert script.main([str(run_dir), "--prompt", ""]) == 0
+    monkeypatch.setattr(generate_command, "stream", spy)
+    generate(run_dir, "--prompt", "")
     assert prompts == [[VOCABULARY["chars"] - 1]]
 
 
-def test_the_run_directory_is_only_read(script: ModuleType, run_dir: Path) -> None:
+def test_the_run_directory_is_only_read(generate: Callable[..., str], run_dir: Path) -> None:
     before = {path: path.stat().st_mtime_ns for path in run_dir.rglob("*")}
-    assert script.main([str(run_dir), "--tokens", "2"]) == 0
+    generate(run_dir, "--tokens", 2)
     assert {path: path.stat().st_mtime_ns for path in run_dir.rglob("*")} == before
 
 
 @pytest.mark.parametrize("text", ["é", "a🙂b", "no", "", "end in half a 🙂"])
-def test_parts_hold_whole_characters(script: ModuleType, tmp_path: Path, text: str) -> None:
+def test_parts_hold_whole_characters(tmp_path: Path, text: str) -> None:
     config = config_of(tmp_path, "bytes")
     (tmp_path / "text.txt").write_text(TEXT, encoding="utf-8")
     tokenizer = prepare(config.data, config.tokenizer, tmp_path / "cache").tokenizer
     ids = tokenizer.encode(text).tolist()
     if "half" in text:
         ids = ids[:-1]
-    parts = list(script._text_parts(ids, tokenizer))
+    parts = list(generate_command._text_parts(ids, tokenizer))
     assert "".join(parts) == tokenizer.decode(ids)
     assert not any("\ufffd" in part for part in parts[:-1])
 
@@ -205,14 +177,18 @@ def test_parts_hold_whole_characters(script: ModuleType, tmp_path: Path, text: s
 def test_what_is_no_run_is_refused(
     refused: Callable[..., str], run_dir: Path, tmp_path: Path
 ) -> None:
-    assert "is not a run directory" in refused(tmp_path / "absent")
-    assert f"is a sweep; name one of its runs, for example {run_dir}." in refused(run_dir.parent)
+    assert "is not a run directory" in refused("generate", tmp_path / "absent")
+    assert f"is a sweep; name one of its runs, for example {run_dir}." in refused(
+        "generate", run_dir.parent
+    )
     next(run_dir.glob("checkpoints/*.ckpt")).unlink()
-    assert "has no checkpoint yet" in refused(run_dir)
+    assert "has no checkpoint yet" in refused("generate", run_dir)
 
 
 def test_unknown_characters_are_named(refused: Callable[..., str], run_dir: Path) -> None:
-    assert "--prompt holds 'Z' 'ü', which" in refused(run_dir, "--prompt", "the Zoü cat Zü")
+    assert "--prompt holds 'Z' 'ü', which" in refused(
+        "generate", run_dir, "--prompt", "the Zoü cat Zü"
+    )
 
 
 @pytest.mark.parametrize(
@@ -230,15 +206,15 @@ def test_unknown_characters_are_named(refused: Callable[..., str], run_dir: Path
 def test_bad_options_are_refused(
     refused: Callable[..., str], run_dir: Path, arguments: list[str], expected: str
 ) -> None:
-    assert expected in refused(run_dir, *arguments)
+    assert expected in refused("generate", run_dir, *arguments)
 
 
 @pytest.mark.parametrize("with_result", [True, False])
 def test_another_text_than_the_one_trained_on_is_refused(
-    script: ModuleType,
+    generate: Callable[..., str],
+    refused: Callable[..., str],
     run_dir: Path,
     tmp_path: Path,
-    capsys: pytest.CaptureFixture[str],
     with_result: bool,
 ) -> None:
     """With a result any change shows, without one a vocabulary of another size."""
@@ -246,16 +222,13 @@ def test_another_text_than_the_one_trained_on_is_refused(
     data_hash = prepare(config.data, config.tokenizer, Path(config.cache_dir)).data_hash
     changed = TEXT.replace("cat", "tac")
     if with_result:
-        result = json.dumps({"status": "done", "data_hash": data_hash})
-        (run_dir / "result.json").write_text(result, encoding="utf-8")
-        assert script.main([str(run_dir), "--tokens", "1"]) == 0
+        write_result(run_dir, Result(DONE, "norm", 0, data_hash=data_hash))
+        generate(run_dir, "--tokens", 1)
     else:
         changed += "XYZ" * 100
         changed = changed[::-1]
     (tmp_path / "text.txt").write_text(changed, encoding="utf-8")
-    capsys.readouterr()
-    assert script.main([str(run_dir), "--tokens", "1"]) == 2
-    assert "put the old text back" in capsys.readouterr().err
+    assert "put the old text back" in refused("generate", run_dir, "--tokens", 1)
 
 
 def test_a_component_of_the_users_own_has_to_be_named_again(
@@ -264,16 +237,11 @@ def test_a_component_of_the_users_own_has_to_be_named_again(
     path = run_dir / "config.yaml"
     text = path.read_text(encoding="utf-8").replace("name: rmsnorm", "name: elsewhere")
     path.write_text(text, encoding="utf-8")
-    assert "code_paths=[my_block.py]" in refused(run_dir)
+    assert "code_paths=[my_block.py]" in refused("generate", run_dir)
     path.write_text(text.replace("code_paths: []", "code_paths: [n.py]"), encoding="utf-8")
-    assert "norm=elsewhere is not a component" in (error := refused(run_dir))
+    assert "norm=elsewhere is not a component" in (error := refused("generate", run_dir))
     assert error.endswith("code_paths=[n.py]\n")
 
 
 def test_starts_without_the_training_libraries() -> None:
-    code = (
-        "import sys, runpy; runpy.run_path('scripts/generate.py'); "
-        "print([m for m in ('lightning', 'wandb', 'torch._dynamo') if m in sys.modules])"
-    )
-    done = python(code)
-    assert done.stdout == "[]\n", done.stderr
+    assert imported("generate", ["lightning", "wandb", "torch._dynamo"]) == "[]"

@@ -2,45 +2,23 @@
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Callable
-from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 
 import pytest
+from harness.commands import Answer
 
-from lm_experiments.cli.prepare_data import main
 from lm_experiments.data import encode_corpus
-
-
-@dataclass(frozen=True)
-class Said:
-    code: int
-    out: str
-    err: str
 
 
 @pytest.fixture
 def prepare_data(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
-) -> Callable[..., Said]:
+    command: Callable[..., Answer], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> Callable[..., Answer]:
     """``scripts/prepare_data.py`` with a cache of its own."""
     monkeypatch.chdir(tmp_path)
-    monkeypatch.delenv("HYDRA_FULL_ERROR", raising=False)
-
-    def call(*arguments: str) -> Said:
-        cache = f"cache_dir={tmp_path / 'cache'}"
-        monkeypatch.setattr(sys, "argv", ["scripts/prepare_data.py", cache, *arguments])
-        monkeypatch.delenv("HYDRA_FULL_ERROR", raising=False)
-        capfd.readouterr()
-        code = 0
-        try:
-            main()
-        except SystemExit as stop:
-            code = int(stop.code or 0)
-        return Said(code, *capfd.readouterr())
-
-    return call
+    return partial(command, "prepare_data", f"cache_dir={tmp_path / 'cache'}")
 
 
 @pytest.fixture
@@ -54,7 +32,7 @@ def stories(tmp_path: Path) -> Path:
 
 
 def test_it_says_what_there_is_and_what_there_was(
-    prepare_data: Callable[..., Said], stories: Path
+    prepare_data: Callable[..., Answer], stories: Path
 ) -> None:
     said = prepare_data("data=tinystories", f"data.path={stories}", "tokenizer=bytes")
     assert said.code == 0, said.err
@@ -67,7 +45,7 @@ def test_it_says_what_there_is_and_what_there_was(
 
 
 def test_it_is_safe_to_repeat(
-    prepare_data: Callable[..., Said], stories: Path, monkeypatch: pytest.MonkeyPatch
+    prepare_data: Callable[..., Answer], stories: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     words = ("data=tinystories", f"data.path={stories}", "tokenizer=bytes")
     first = prepare_data(*words)
@@ -78,7 +56,7 @@ def test_it_is_safe_to_repeat(
 
 
 def test_the_words_of_a_training_command_are_understood(
-    prepare_data: Callable[..., Said], stories: Path
+    prepare_data: Callable[..., Answer], stories: Path
 ) -> None:
     said = prepare_data(
         "arch=gpt2",
@@ -98,14 +76,14 @@ def test_the_words_of_a_training_command_are_understood(
     [
         (("data=tinystorys",), "data=tinystorys is not known; data can be"),
         (("data=text",), "data.path is not set; type data.path="),
-        (("-m", "data=kjv"), "-m prepares nothing"),
+        (("-m", "data=kjv"), "-m cannot be used"),
         (("data=hf", "data.path=nowhere"), "data.path=nowhere is not a folder"),
         (("data=tokens", "data.path=x"), "tokenizer.vocab_size is not set"),
         (("data=tokens", "data.path=x", "tokenizer=chars"), "tokenizer=chars learns from text"),
     ],
 )
 def test_what_cannot_be_prepared_is_one_sentence(
-    prepare_data: Callable[..., Said], words: tuple[str, ...], message: str
+    prepare_data: Callable[..., Answer], words: tuple[str, ...], message: str
 ) -> None:
     said = prepare_data(*words)
     assert said.code == 2

@@ -7,13 +7,14 @@ import io
 import subprocess
 import sys
 from collections.abc import Callable, Sequence
+from importlib import import_module
 from pathlib import Path
 from types import ModuleType
 from typing import Any
 
 import pytest
-from command_lines import ROOT, load_script
 from filelock import FileLock
+from harness.commands import ROOT
 from rich.console import Console
 
 from lm_experiments.cli import status as status_view
@@ -28,8 +29,8 @@ Main = Callable[[Sequence[str]], int]
 
 @pytest.fixture(scope="module")
 def script() -> ModuleType:
-    """The module of ``scripts/status.py``."""
-    return load_script("status")
+    """The module of the command."""
+    return import_module("lm_experiments.cli.status")
 
 
 @pytest.fixture

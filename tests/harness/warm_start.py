@@ -1,6 +1,8 @@
-"""A process that forks trainings with the imports already loaded, which saves each its seconds.
+"""Commands forked from a process that has imported the libraries, which saves each its seconds.
 
-The commands are real processes all the same, each in a session of its own.
+Only libraries are imported beforehand: every line of ``lm_experiments`` and of the script runs as
+in a command that a user types, in a process with a session of its own. `tests/harness` has a test
+that holds the two starts to each other.
 """
 
 from __future__ import annotations
@@ -11,28 +13,55 @@ import select
 import signal
 import subprocess
 import sys
+from collections.abc import Callable, Mapping, Sequence
 from functools import cache
 from pathlib import Path
 from typing import Any
 
-ROOT = Path(__file__).resolve().parents[2]
+LIBRARIES = (
+    "torch",
+    "lightning.pytorch",
+    "torchmetrics",
+    "hydra.main",
+    "wandb",
+    "tokenizers",
+    "rich.live",
+    "multiprocessing.forkserver",
+)
 
 
-class Warm:
-    """A process with the heavy imports loaded, which forks commands when asked."""
+class WarmStarts:
+    """A process with the libraries loaded, which forks commands when asked.
 
-    def __init__(self) -> None:
-        environment = {**os.environ, "PYTHONPATH": str(ROOT)}
+    Args:
+        command: how it is started, where that is not simply this file.
+    """
+
+    def __init__(self, command: Sequence[str] = (sys.executable, __file__)) -> None:
         self.process = subprocess.Popen(
-            [sys.executable, __file__],
+            command,
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
-            env=environment,
+            stderr=subprocess.PIPE if command[0] != sys.executable else None,
             text=True,
         )
 
-    def ask(self, question: dict[str, Any]) -> Any:
-        """Ask for a start, or for how one ended."""
+    def start(
+        self, arguments: Sequence[str], folder: Path, output: Path, environment: Mapping[str, str]
+    ) -> tuple[int, Callable[[], int | None]]:
+        """Start a script with arguments; return its process id and how to ask for its exit code."""
+        asked = {"folder": str(folder), "output": str(output), "environment": dict(environment)}
+        pid = self._ask({**asked, "arguments": list(arguments)})
+        ended: list[int] = []
+
+        def poll() -> int | None:
+            if not ended and (code := self._ask({"poll": pid})) is not None:
+                ended.append(code)
+            return ended[0] if ended else None
+
+        return pid, poll
+
+    def _ask(self, question: dict[str, Any]) -> Any:
         assert self.process.stdin is not None and self.process.stdout is not None
         self.process.stdin.write(json.dumps(question) + "\n")
         self.process.stdin.flush()
@@ -42,17 +71,14 @@ class Warm:
 
 
 @cache
-def warm() -> Warm:
+def warm_starts() -> WarmStarts:
     """Return the server, started once; it ends when this process does."""
-    return Warm()
+    return WarmStarts()
 
 
 def _serve() -> None:
-    import wandb  # noqa: F401
-
-    import lm_experiments.cli.train
-    import lm_experiments.training.fit  # noqa: F401
-
+    for name in LIBRARIES:
+        __import__(name)
     for line in sys.stdin:
         question = json.loads(line)
         if "poll" in question:
@@ -63,9 +89,7 @@ def _serve() -> None:
         print(json.dumps(answer), flush=True)
 
 
-def _become(
-    script: str, words: list[str], folder: str, output: str, environment: dict[str, str]
-) -> None:
+def _become(arguments: list[str], folder: str, output: str, environment: dict[str, str]) -> None:
     """Be the command, in a session of its own."""
     import runpy
 
@@ -78,11 +102,14 @@ def _become(
             os.dup2(os.open(output if number else os.devnull, flags | os.O_APPEND), number)
         os.environ.clear()
         os.environ.update(environment)
-        sys.path.insert(0, folder + "/hooks")
-        sys.argv = [script, *words]
-        exec(Path(folder, "hooks", "sitecustomize.py").read_text(), {"__name__": "hook"})
+        # As a start of Python does with PYTHONPATH, which this process was started without.
+        sys.path[1:1] = environment["PYTHONPATH"].split(os.pathsep)
+        sys.path[0] = str(Path(arguments[0]).parent)
+        sys.argv = arguments
+        if (hook := Path(folder, "hooks", "sitecustomize.py")).exists():
+            exec(hook.read_text(), {"__name__": "hook"})
         _fork_the_fork_server()
-        runpy.run_path(script, run_name="__main__")
+        runpy.run_path(arguments[0], run_name="__main__")
     except SystemExit as stop:
         code = int(stop.code or 0)
     except KeyboardInterrupt:

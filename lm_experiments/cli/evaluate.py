@@ -1,0 +1,185 @@
+"""``evaluate``: the loss of trained runs, on other texts and context lengths too."""
+
+from __future__ import annotations
+
+import argparse
+import os
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+
+import torch
+
+from lm_experiments.cli.arguments import answered, load_user_code, script_parser
+from lm_experiments.cli.open_run import corpus_to_evaluate, open_run
+from lm_experiments.data import DataConfig
+from lm_experiments.errors import InputError
+from lm_experiments.evaluation import (
+    EncodedText,
+    EvaluatedModel,
+    Score,
+    documents_to_evaluate,
+    encode,
+)
+
+DESCRIPTION = """\
+Print the loss of trained runs, each by its newest checkpoint: over the validation text of the run
+or over another text, at the context length of the run or at others. A longer context shows each
+token more of what is before it; positions that are trained (position=learned) cannot be longer.
+hf:FOLDER is a model of Hugging Face's transformers in a local folder; it needs --data.
+
+The run directories are only read. Losses are taken in float32, in windows that do not overlap."""
+EXAMPLES = """\
+examples:
+  python scripts/evaluate.py runs/grid/pre-relu-rope-s0-1a2b3c4d
+  python scripts/evaluate.py RUN RUN --contexts 64,128,256
+  python scripts/evaluate.py RUN --data text --path notes.txt
+  python scripts/evaluate.py RUN hf:FOLDER --data text --path notes.txt
+  python scripts/evaluate.py RUN --data tinystories data.max_documents=1000
+  python scripts/evaluate.py RUN code_paths=[my_norm.py]
+
+Text files are read whole, of other corpora the validation part; data.KEY=VALUE is as in
+training. Losses in nats per token compare runs of one tokenizer, bits per byte any on the
+same text. Code is never run from a run directory: where a run has components of your own, name
+their file with code_paths."""
+CACHE = Path(os.environ.get("LM_EXPERIMENTS_CACHE", "~/.cache/lm_experiments")).expanduser()
+HUGGING_FACE = "hf:"
+COLUMNS = (
+    ("context", 8),
+    ("tokens", 12),
+    ("nats/token", 11),
+    ("perplexity", 12),
+    ("bits/byte", 10),
+)
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Run the command; the exit status is 0, or 2 where something cannot be evaluated."""
+    options = _parser().parse_intermixed_args(arguments)
+    return answered(lambda: _evaluate(options))
+
+
+def _parser() -> argparse.ArgumentParser:
+    usage = "%(prog)s RUN [RUN ...] [options] [code_paths=[FILE,...]]"
+    parser = script_parser(usage, DESCRIPTION, EXAMPLES)
+    parser.add_argument("words", metavar="RUN", nargs="+", help="run directories, runs/NAME/RUN")
+    parser.add_argument("--contexts", help="context lengths, such as 64,128 (default: the run's)")
+    parser.add_argument(
+        "--data", metavar="NAME", help="another corpus: text, kjv, tinystories, ..."
+    )
+    parser.add_argument("--path", help="where it lies: for text a file, a folder or a glob")
+    parser.add_argument("--device", default="auto", help="cpu, cuda, mps (default: a GPU, if any)")
+    return parser
+
+
+def _evaluate(options: argparse.Namespace) -> None:
+    words = load_user_code(options.words)
+    runs = [word for word in words if not word.startswith("data.")]
+    if not runs:
+        raise InputError("No run is named; type python scripts/evaluate.py and a run directory.")
+    contexts, device = _contexts(options.contexts), _device(options.device)
+    data = _data(options, [word for word in words if word not in runs])
+    subjects = [_subject(word) for word in runs]
+    for subject in subjects:
+        subject.check_positions(contexts)
+    texts = _texts(subjects, data)
+    for subject, text in zip(subjects, texts, strict=True):
+        subject.check_text(text, contexts)
+    width = max(len("run"), *(len(subject.name) for subject in subjects))
+    print(f"Loss over {_described(data)}.")
+    print("  ".join([f"{'run':{width}}", *(f"{name:>{size}}" for name, size in COLUMNS)]))
+    for subject, text in zip(subjects, texts, strict=True):
+        for found in subject.scores(text, contexts, device):
+            print("  ".join([f"{subject.name:{width}}", *_cells(found)]), flush=True)
+
+
+def _subject(word: str) -> EvaluatedModel:
+    if word.startswith(HUGGING_FACE):
+        return _their_subject(Path(word.removeprefix(HUGGING_FACE)))
+    run = open_run(Path(word))
+    validation = EncodedText.of(run.data.val)
+    return EvaluatedModel(
+        run.directory.name, run.config.model, run.model, run.data.tokenizer, validation
+    )
+
+
+def _their_subject(folder: Path) -> EvaluatedModel:
+    # Imports transformers, which takes seconds, and may not be installed.
+    from lm_experiments.interop import load_hf, read_folder
+
+    config, tokenizer = read_folder(folder)
+    return EvaluatedModel(folder.name, config, lambda on: load_hf(folder).float().to(on), tokenizer)
+
+
+def _contexts(text: str | None) -> list[int]:
+    """Return the lengths asked for, none where each run's own is meant."""
+    try:
+        lengths = [int(part) for part in (text or "").split(",") if text]
+    except ValueError:
+        lengths = [0]
+    if any(length < 1 for length in lengths):
+        raise InputError(
+            f"--contexts {text} is not a list of context lengths; type for example "
+            "--contexts 64,128,256."
+        )
+    return lengths
+
+
+def _data(options: argparse.Namespace, words: Sequence[str]) -> DataConfig | None:
+    if options.data is not None:
+        return corpus_to_evaluate(options.data, options.path, words)
+    for given in [*([f"--path {options.path}"] if options.path else []), *words]:
+        raise InputError(f"{given} is read with --data alone; type for example --data text too.")
+    return None
+
+
+def _device(name: str) -> str:
+    if name == "auto":
+        return "cuda" if torch.cuda.is_available() else "cpu"
+    try:
+        torch.empty(0, device=name)
+    except (RuntimeError, AssertionError):
+        raise InputError(f"--device {name} cannot be used here; type --device cpu.") from None
+    return name
+
+
+def _described(data: DataConfig | None) -> str:
+    if data is None:
+        return "the validation text of each run"
+    return f"all of {data.path}" if data.name == "text" else f"validation text of {data.name}"
+
+
+def _texts(subjects: Sequence[EvaluatedModel], data: DataConfig | None) -> list[EncodedText]:
+    """Return the text that each is evaluated on; those of one tokenizer share it."""
+    if data is None:
+        for subject in subjects:
+            if subject.validation is None:
+                raise InputError(f"{subject.name} has no text of its own; type --data and a name.")
+        return [subject.validation for subject in subjects if subject.validation is not None]
+    encoded: dict[str, EncodedText] = {}
+    for subject in subjects:
+        name = subject.tokenizer.fingerprint
+        if name not in encoded:
+            encoded[name] = encode(documents_to_evaluate(data, CACHE), subject.tokenizer)
+            _warn_of_unknown(subject, encoded[name])
+    return [encoded[subject.tokenizer.fingerprint] for subject in subjects]
+
+
+def _warn_of_unknown(subject: EvaluatedModel, text: EncodedText) -> None:
+    if text.unknown:
+        print(
+            f"warning: {text.unknown} of {len(text.tokens)} tokens are characters that the "
+            f"tokenizer of {subject.name} does not know; its bits per byte are too low.",
+            file=sys.stderr,
+        )
+
+
+def _cells(found: Score) -> list[str]:
+    values = (
+        f"{found.context_length}",
+        f"{found.tokens:,}",
+        f"{found.loss:.4f}",
+        f"{found.perplexity:.2f}",
+        "unknown" if found.bits_per_byte is None else f"{found.bits_per_byte:.4f}",
+    )
+    return [f"{value:>{size}}" for value, (_, size) in zip(values, COLUMNS, strict=True)]

@@ -1,0 +1,1 @@
+"""What tests share to run commands: in this process, as processes, and with faults."""
