@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from rich.console import Console
 
 from lm_experiments.cli.components import chosen_axes, show
-from lm_experiments.study.choices import load_installed, take_code_paths
+from lm_experiments.training.user_code import load_installed, take_code_paths
 
 DESCRIPTION = """\
 List what can be chosen on each axis of the architecture: how it is typed, what it does, and its

@@ -7,7 +7,7 @@ import sys
 from collections.abc import Sequence
 from pathlib import Path
 
-from lm_experiments.study.choices import load_installed
+from lm_experiments.training.user_code import load_installed
 from lm_experiments.study.reproduce import (
     check_fresh,
     code_warnings,

@@ -66,7 +66,7 @@ def compare(config: RunConfig, run_dir: Path) -> Report:
     rounds = _Rounds(_bare_steps(config, data))
     _TimedRun(run_dir, config, rounds).train()
     seconds = {BARE: rounds.bare[1:], LIGHTNING: rounds.lightning[1:]}
-    batch = config.data.batch_size * config.model.context_length
+    batch = config.tokens_per_step
     title = f"{BLOCK} training steps of {batch:,} tokens, model size {config.model.d_model}."
     return Report(title, summarise(seconds), len(rounds.bare) - 1, BLOCK * batch)
 

@@ -12,11 +12,12 @@ from omegaconf import DictConfig
 from omegaconf.errors import OmegaConfBaseException
 
 from lm_experiments.cli.errors import CONF, refuse
+from lm_experiments.cli.single_run import run_single
 from lm_experiments.errors import InputError
 from lm_experiments.study import sweeper
-from lm_experiments.study.choices import load_installed, offer_components, take_code_paths
-from lm_experiments.study.job import run_job
+from lm_experiments.study.choices import offer_components
 from lm_experiments.training.signals import StopSignals
+from lm_experiments.training.user_code import load_installed, take_code_paths
 
 HYDRA_FLAGS = (
     "help",
@@ -36,11 +37,11 @@ HYDRA_FLAGS = (
 )
 
 
-def main(job: Callable[[DictConfig], None] = run_job) -> None:
+def main(run: Callable[[DictConfig], None] = run_single) -> None:
     """Run the command line: one run, or with ``-m`` a sweep; exits non-zero where one failed.
 
     Args:
-        job: what is done with a composed configuration.
+        run: what is done with the composed configuration of a single run.
     """
     # Hydra prints errors itself unless this is set, and keeps them from us.
     debugging = "HYDRA_FULL_ERROR" in os.environ
@@ -54,7 +55,7 @@ def main(job: Callable[[DictConfig], None] = run_job) -> None:
         offer_components()
         sweeper.register()
         with StopSignals():
-            hydra.main(version_base="1.3", config_path=str(CONF), config_name="train")(job)()
+            hydra.main(version_base="1.3", config_path=str(CONF), config_name="train")(run)()
     except (ValueError, OSError, HydraException, OmegaConfBaseException) as error:
         if debugging:
             raise

@@ -11,7 +11,7 @@ from torch.utils.data import DataLoader, Dataset, Sampler
 
 from lm_experiments.data import IGNORE_INDEX, EvaluationBatches, PreparedData, TrainingBatches
 from lm_experiments.training.config import RunConfig
-from lm_experiments.training.world import ALONE, World
+from lm_experiments.training.world import SINGLE_PROCESS, World
 
 
 class StepsLeft(Sampler[int]):
@@ -67,7 +67,7 @@ class Batches(LightningDataModule):
     """Training batches from the step the run stands at, and the whole validation set."""
 
     def __init__(
-        self, config: RunConfig, data: PreparedData, pin_memory: bool, world: World = ALONE
+        self, config: RunConfig, data: PreparedData, pin_memory: bool, world: World = SINGLE_PROCESS
     ) -> None:
         super().__init__()
         self.config = config

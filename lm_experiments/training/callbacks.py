@@ -13,7 +13,7 @@ from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn, Ti
 from lm_experiments.training.checkpoints import save_checkpoint
 from lm_experiments.training.module import LanguageModel
 from lm_experiments.training.signals import StopSignals
-from lm_experiments.training.world import ALONE, World
+from lm_experiments.training.world import SINGLE_PROCESS, World
 
 
 class AtStepEnd(Callback):
@@ -74,7 +74,7 @@ class Interruption(AtStepEnd):
     Of several processes all stop after the same step, whichever of them the signal reached.
     """
 
-    def __init__(self, run_dir: Path, signals: StopSignals, world: World = ALONE) -> None:
+    def __init__(self, run_dir: Path, signals: StopSignals, world: World = SINGLE_PROCESS) -> None:
         self.run_dir = run_dir
         self.signals = signals
         self.world = world

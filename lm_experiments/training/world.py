@@ -23,7 +23,7 @@ class World:
     size: int = 1
 
     @property
-    def leads(self) -> bool:
+    def is_rank_zero(self) -> bool:
         """Whether this is the process that writes files."""
         return self.rank == 0
 
@@ -49,11 +49,11 @@ class World:
         return int(value)
 
 
-ALONE = World()
+SINGLE_PROCESS = World()
 
 
 def world_of_environment() -> World:
-    """Return this process's place as torchrun tells it, `ALONE` where nothing did."""
+    """Return this process's place as torchrun tells it, `SINGLE_PROCESS` where nothing did."""
     return World(int(os.environ.get("RANK", "0")), int(os.environ.get("WORLD_SIZE", "1")))
 
 

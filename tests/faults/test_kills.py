@@ -247,7 +247,7 @@ def test_a_sweep_killed_twice_is_the_sweep_that_was_not(place: Place, whole_swee
     first = finished(place)
     assert len(first) == 1
     killed = place.train(
-        *SWEEP, environment=fault("open", "*swiglu-s1*/identity.json", 2), cold=False
+        *SWEEP, environment=fault("os.remove", "*swiglu-s1*/result.json"), cold=False
     )
     assert killed.code == KILLED, killed.text
     second = finished(place)

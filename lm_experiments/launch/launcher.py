@@ -1,4 +1,8 @@
-"""Where the runs of a sweep are trained: by which of Hydra's launchers, how many at once."""
+"""Which launcher trains the runs of a sweep, and what it gives each of them.
+
+People choose with ``hydra/launcher=`` and its options, as they do with Hydra's own launchers; the
+runs are started by this package.
+"""
 
 from __future__ import annotations
 
@@ -8,28 +12,25 @@ from collections.abc import Mapping, Sequence
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
-from hydra.conf import HydraConf
-from hydra.plugins.launcher import Launcher
-from omegaconf import DictConfig, OmegaConf
+from omegaconf import DictConfig
 
-from lm_experiments.cli.errors import not_installed
-from lm_experiments.errors import InputError
-from lm_experiments.launch.fork import start_server
+from lm_experiments.errors import InputError, not_installed
 from lm_experiments.launch.memory import run_bytes
+from lm_experiments.launch.processes import train_one_after_another
 from lm_experiments.launch.resources import (
     Demand,
     Node,
+    Resources,
     Share,
     check_enough,
     choose,
     devices_of,
-    read_resources,
 )
+from lm_experiments.launch.task import Policy, Task
 from lm_experiments.training.config import RunConfig
 
 if TYPE_CHECKING:
     from lm_experiments.launch.ray_cluster import Cluster
-    from lm_experiments.study.record import Planned
 
 BASIC, RAY, SLURM, LOCAL = "basic", "ray", "slurm", "submitit_local"
 KINDS = {
@@ -38,41 +39,44 @@ KINDS = {
     "hydra_plugins.hydra_submitit_launcher.submitit_launcher.SlurmLauncher": SLURM,
     "hydra_plugins.hydra_submitit_launcher.submitit_launcher.LocalLauncher": LOCAL,
 }
-# What must be importable for a launcher.
-NEEDED = {
-    RAY: ("ray", "hydra_plugins.hydra_ray_launcher"),
-    SLURM: ("submitit", "hydra_plugins.hydra_submitit_launcher"),
-    LOCAL: ("submitit", "hydra_plugins.hydra_submitit_launcher"),
-}
+# The module that must be importable for a launcher.
+NEEDED = {RAY: "ray", SLURM: "submitit", LOCAL: "submitit"}
 
 
-class Backend:
-    """The launcher of a sweep, and what it gives each run.
+class Launcher:
+    """Trains the runs of a sweep.
 
     Attributes:
         kind: basic, ray, slurm or submitit_local.
         share: what each run gets; None where one runs after another, with all there is.
     """
 
-    def __init__(self, config: DictConfig) -> None:
-        """Check what the configuration says of launcher and resources.
+    def __init__(
+        self, options: DictConfig, name: str, asked: Resources, ray_address: str | None
+    ) -> None:
+        """Check the choice of a launcher.
+
+        Args:
+            options: ``hydra.launcher``.
+            name: as it was chosen, ``hydra/launcher=NAME``.
+            asked: ``resources``.
+            ray_address: ``ray.address``.
 
         Raises:
             InputError: where the launcher cannot be used, or would ignore what was typed.
         """
-        self.config = config
-        self.kind = _kind(config)
-        self.asked = read_resources(config.resources)
+        self.options, self.asked, self.ray_address = options, asked, ray_address
+        self.kind = _kind(options, name)
         self.share: Share | None = None
-        _check_used(self.kind, config, self.asked.given)
+        _check_used(self.kind, asked.given, ray_address)
 
     @property
-    def far(self) -> bool:
+    def is_remote(self) -> bool:
         """Whether runs may be trained on other machines than this one."""
-        return self.kind == SLURM or self.config.ray.address is not None
+        return self.kind == SLURM or self.ray_address is not None
 
     def with_devices(self, values: Mapping[str, Any]) -> dict[str, Any]:
-        """Return a composed configuration with the devices that its share of GPUs means."""
+        """Return a composed configuration with as many devices as a run gets GPUs."""
         if self.kind == BASIC or not isinstance(values["trainer"].get("devices"), int):
             return dict(values)
         if self.kind == RAY and self.asked.gpus:
@@ -84,49 +88,39 @@ class Backend:
         """Choose what each run gets, once per sweep; return the runs with their threads.
 
         Raises:
-            InputError: where there is not as much as was asked for, or as the runs need.
+            InputError: where there is less than was asked for, or than the runs need.
         """
         if self.kind == BASIC:
             return list(configs)
         if self.share is None:
             self.share = self._choose(configs)
-        if self.far and self.share.gpus:
+        if self.is_remote and self.share.gpus:
             _check_precision(configs)
         threads = self.share.threads
         return [c if c.trainer.threads else _with_threads(c, threads) for c in configs]
 
-    def train(self, launch: Launcher, items: Sequence[Planned], first: int) -> None:
+    def train(self, tasks: Sequence[Task], policy: Policy) -> None:
         """Train runs whose directories are made.
 
-        Args:
-            first: the number of the first among all that this sweep starts.
+        Raises:
+            SystemExit: where a signal came, or a failure ends the sweep.
         """
-        if self.kind == RAY:
+        if self.share is None:
+            train_one_after_another(tasks, policy)
+        elif self.kind == RAY:
             from lm_experiments.launch.ray_sweep import train_on_ray
 
-            assert self.share is not None
-            runs, stop = [item.run for item in items], self.config.on_failure == "stop"
-            train_on_ray(self._cluster, self.share, runs, self.config.retries, stop)
-            return
-        if self.kind == BASIC:
-            start_server()
+            train_on_ray(self._cluster, self.share, tasks, policy)
         else:
-            self._ask(launch)
-        launch.launch([item.words for item in items], initial_job_idx=first)
+            from lm_experiments.launch.slurm import train_as_jobs
 
-    def _ask(self, launch: Any) -> None:
-        """Tell submitit what the scheduler is to be asked for."""
-        assert self.share is not None
-        launch.params["cpus_per_task"] = int(self.share.cpus)
-        launch.params["gpus_per_node"] = int(self.share.gpus) or None
+            train_as_jobs(self.kind, self.options, self.share, tasks, policy)
 
     def _choose(self, configs: Sequence[RunConfig]) -> Share:
-        from lm_experiments.study.plan import counted
-
         demand = Demand(
             devices=max(config.trainer.devices for config in configs),
             on_cpu=all(config.trainer.accelerator == "cpu" for config in configs),
-            memory=max(run_bytes(config, counted(config.model)) for config in configs),
+            memory=max(map(run_bytes, configs)),
         )
         if self.kind == RAY:
             return choose(self.asked, self._nodes, self._cluster.where, demand)
@@ -134,7 +128,7 @@ class Backend:
 
         if self.kind == LOCAL:
             return local_share(self.asked, demand)
-        return slurm_share(self.asked, demand, self.config.hydra.launcher)
+        return slurm_share(self.asked, demand, self.options)
 
     @cached_property
     def _nodes(self) -> list[Node]:
@@ -144,73 +138,40 @@ class Backend:
     def _cluster(self) -> Cluster:
         from lm_experiments.launch.ray_cluster import read_cluster
 
-        return read_cluster(self.config.hydra.launcher, self.config.ray.address)
+        return read_cluster(self.options, self.ray_address)
 
 
-def task_of(kind: str, task: Any) -> Any:
-    """Return what a launcher's jobs run: ``task``, or what can be queued again."""
-    if kind not in (SLURM, LOCAL):
-        return task
-    from lm_experiments.launch.slurm import run_queued
-
-    return run_queued
-
-
-def check_alone(hydra: HydraConf, values: Mapping[str, Any]) -> None:
+def check_single(name: str | None, asked: Resources, ray_address: str | None) -> None:
     """Refuse for a single run what only sweeps have: a launcher, and shares of machines.
 
     Raises:
         InputError: where one of them was typed.
     """
-    launcher = hydra.runtime.choices.get("hydra/launcher")
-    typed = {"hydra/launcher": None if launcher == BASIC else launcher}
-    typed |= {"ray.address": values["ray"]["address"]}
-    typed |= read_resources(values["resources"]).given
-    for key, value in typed.items():
+    typed = {"hydra/launcher": None if name == BASIC else name, "ray.address": ray_address}
+    for key, value in (typed | asked.given).items():
         if value is not None:
             raise InputError(f"{key}={_text(value)} is for a sweep; add -m, or leave it out.")
 
 
-def check_launcher(base: DictConfig, job: DictConfig, words: Sequence[str]) -> None:
-    """Refuse a job whose own choices name another launcher: a sweep has one.
-
-    Raises:
-        InputError: where the job's launcher is not that of the sweep.
-    """
-    ours, its = (OmegaConf.to_container(c.hydra.launcher, resolve=False) for c in (base, job))
-    if ours == its:
-        return
-    names = [str(c.hydra.runtime.choices.get("hydra/launcher")) for c in (base, job)]
-    raise InputError(
-        f"{' '.join(words)} sets hydra/launcher to {names[1]} for its run alone, and the sweep "
-        f"has {names[0]}; choose it once for all runs: hydra/launcher={names[1]}"
-    )
-
-
-def _kind(config: DictConfig) -> str:
-    target = str(OmegaConf.select(config, "hydra.launcher._target_"))
-    if target not in KINDS:
-        name = config.hydra.runtime.choices.get("hydra/launcher")
+def _kind(options: DictConfig, name: str) -> str:
+    kind = KINDS.get(str(options.get("_target_")))
+    if kind is None:
         raise InputError(
             f"hydra/launcher={name} is not known to keep runs apart; it can be "
             f"{', '.join(KINDS.values())}."
         )
-    kind = KINDS[target]
-    if not all(map(_installed, NEEDED.get(kind, ()))):
+    if kind in NEEDED and not _installed(NEEDED[kind]):
         raise InputError(not_installed(kind))
     return kind
 
 
 def _installed(module: str) -> bool:
-    try:
-        return importlib.util.find_spec(module) is not None
-    except (ImportError, ValueError):
-        return False
+    return importlib.util.find_spec(module) is not None
 
 
-def _check_used(kind: str, config: DictConfig, given: Mapping[str, float]) -> None:
-    """Refuse what the launcher would not look at."""
-    unused = {"ray.address": config.ray.address} if kind != RAY else {}
+def _check_used(kind: str, given: Mapping[str, float], ray_address: str | None) -> None:
+    """Refuse what the launcher would ignore."""
+    unused: dict[str, Any] = {"ray.address": ray_address} if kind != RAY else {}
     unused |= given if kind == BASIC else {}
     for key, value in unused.items():
         if value is not None:
