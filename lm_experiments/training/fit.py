@@ -132,7 +132,7 @@ class Run:
     def _fit(self) -> None:
         config = self.config
         if self.world.is_rank_zero:
-            check_writable(self.run_dir)
+            check_writable(self.run_dir, self.checkpoint)
         self.device = find_device(config)
         prepare_process(config, self.device)
         self.loggers = self._build_loggers() if self.world.is_rank_zero else None
