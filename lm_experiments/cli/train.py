@@ -7,6 +7,7 @@ import sys
 from collections.abc import Callable, Sequence
 
 import hydra
+from hydra._internal.utils import get_args_parser
 from hydra.errors import HydraException
 from omegaconf import DictConfig
 from omegaconf.errors import OmegaConfBaseException
@@ -18,23 +19,6 @@ from lm_experiments.study import sweeper
 from lm_experiments.study.choices import offer_components
 from lm_experiments.training.signals import StopSignals
 from lm_experiments.training.user_code import load_installed, take_code_paths
-
-HYDRA_FLAGS = (
-    "help",
-    "hydra-help",
-    "version",
-    "cfg",
-    "resolve",
-    "package",
-    "run",
-    "multirun",
-    "info",
-    "config-path",
-    "config-name",
-    "config-dir",
-    "shell-completion",
-    "experimental-rerun",
-)
 
 
 def main(run: Callable[[DictConfig], None] = run_single) -> None:
@@ -64,12 +48,13 @@ def main(run: Callable[[DictConfig], None] = run_single) -> None:
 
 def _check_flags(arguments: Sequence[str]) -> None:
     """Refuse a value typed as a flag before Hydra answers it with its usage."""
+    known = [flag for action in get_args_parser()._actions for flag in action.option_strings]
     for text in arguments:
-        name = text.lstrip("-").split("=")[0]
-        if text.startswith("--") and name not in HYDRA_FLAGS:
+        flag = text.split("=")[0]
+        if text.startswith("--") and flag not in known:
             raise InputError(
                 f"{text} is not an option; values are typed without dashes and with =, for "
-                f"example {name}=1. See python scripts/train.py --help."
+                f"example {flag.lstrip('-')}=1. See python scripts/train.py --help."
             )
 
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 import logging
 import os
 import signal
-import socket
 import subprocess
 import sys
 import threading
@@ -18,7 +17,7 @@ from typing import Any
 from omegaconf import DictConfig, OmegaConf
 
 from lm_experiments import source
-from lm_experiments.errors import InputError
+from lm_experiments.errors import InputError, one_sentence
 from lm_experiments.launch.memory import cores, free_gpu_memory, free_memory
 from lm_experiments.launch.resources import Node, Share
 
@@ -29,7 +28,6 @@ QUIET = {
     "RAY_FLUSH_DRIVER_LOGS": "1",
     "RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO": "0",
 }
-CONNECT_SECONDS = 10
 HEALTH_SECONDS = 20
 SHUTDOWN_SECONDS = 30
 # The least that Ray takes: only runs of machines without the shared folder pass through it.
@@ -88,11 +86,25 @@ class Cluster:
         if ray.is_initialized():
             return
         logging.getLogger("ray").setLevel(logging.ERROR)
-        with _signals_kept():
+        options: dict[str, Any] = {"logging_level": logging.ERROR}
+        if self.address is not None:
+            check_reachable(self.address)
+        else:
+            options |= {
+                "num_cpus": cores(),
+                "num_gpus": None if "num_gpus" in self.init else _gpu_count(),
+                "include_dashboard": False,
+                "object_store_memory": OBJECT_STORE_BYTES,
+            }
+        try:
+            with _signals_kept():
+                ray.init(address=self.address or "local", **{**options, **self.init})
+        except (ConnectionError, RuntimeError, ValueError) as error:
             if self.address is None:
-                self._start()
-            else:
-                self._join(self.address)
+                raise
+            raise InputError(
+                f"ray.address={self.address} cannot be used: {one_sentence(error)}"
+            ) from None
 
     @contextmanager
     def connected(self) -> Iterator[None]:
@@ -142,29 +154,6 @@ class Cluster:
             options["runtime_env"] = {"py_modules": [str(Path(source.__file__).parent)]}
         return ray.remote(**options)(function)
 
-    def _start(self) -> None:
-        import ray
-
-        asked = {
-            "num_cpus": cores(),
-            "num_gpus": _gpu_count() if "num_gpus" not in self.init else None,
-            "include_dashboard": False,
-            "object_store_memory": OBJECT_STORE_BYTES,
-            "logging_level": logging.ERROR,
-        }
-        ray.init(address="local", **{**asked, **self.init})
-
-    def _join(self, address: str) -> None:
-        import ray
-
-        check_reachable(address)
-        try:
-            ray.init(address=address, **{"logging_level": logging.ERROR, **self.init})
-        except (ConnectionError, RuntimeError, ValueError) as error:
-            raise InputError(
-                f"ray.address={address} cannot be used: {' '.join(str(error).split())}"
-            ) from None
-
 
 def read_cluster(launcher: DictConfig, address: str | None) -> Cluster:
     """Return what the launcher's configuration says.
@@ -190,10 +179,10 @@ def read_cluster(launcher: DictConfig, address: str | None) -> Cluster:
 
 
 def check_reachable(address: str) -> None:
-    """Wait a bounded time for an answer of the cluster.
+    """Ask a cluster for its health, and wait a bounded time for the answer.
 
     Raises:
-        InputError: where there is none, or the address is none.
+        InputError: where there is none, or the address has another form.
     """
     if address == "auto":
         return
@@ -203,31 +192,17 @@ def check_reachable(address: str) -> None:
             f"ray.address={address} is not an address of a Ray head; type ray.address=HOST:6379, "
             "or ray.address=auto on a machine of the cluster."
         )
+    # In a process of its own: Ray may end the one that asks, or let it hang.
+    check = ("-m", "ray.scripts.scripts", "health-check", "--skip-version-check", "--address")
+    command = [sys.executable, *check, address]
     try:
-        with socket.create_connection((host, int(port)), timeout=CONNECT_SECONDS):
-            pass
-    except OSError as error:
+        subprocess.run(command, capture_output=True, timeout=HEALTH_SECONDS, check=True)
+    except subprocess.SubprocessError:
         raise InputError(
-            f"ray.address={address} cannot be reached ({error}); start Ray there with "
-            f"ray start --head --port={port}, or leave ray.address out to use this machine."
+            f"ray.address={address} cannot be reached as the head of a Ray cluster; start Ray "
+            f"there with ray start --head --port={port}, or leave ray.address out to use this "
+            "machine."
         ) from None
-    if not _is_head(address):
-        raise InputError(
-            f"ray.address={address} answers, but not as the head of a Ray cluster; "
-            "type the address that ray start --head printed there."
-        )
-
-
-def _is_head(address: str) -> bool:
-    """Ask for the health of a cluster, in a process that Ray may end or let hang."""
-    command = (sys.executable, "-m", "ray.scripts.scripts", "health-check", "--skip-version-check")
-    try:
-        done = subprocess.run(
-            [*command, "--address", address], capture_output=True, timeout=HEALTH_SECONDS
-        )
-    except subprocess.TimeoutExpired:
-        return False
-    return done.returncode == 0
 
 
 def check_versions(machines: Sequence[Mapping[str, Any]]) -> None:
