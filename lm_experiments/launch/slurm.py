@@ -20,10 +20,8 @@ from lm_experiments.rundir.results import FAILED, WAITING, RunError, run_status
 from lm_experiments.training.signals import StopSignals
 
 # The options that submitit has for every kind of cluster; others carry the cluster's name.
-COMMON = frozenset(
-    "name nodes mem_gb timeout_min cpus_per_task gpus_per_node tasks_per_node "
-    "stderr_to_stdout".split()
-)
+COMMON = {"name", "nodes", "mem_gb", "timeout_min", "stderr_to_stdout"}
+COMMON |= {"cpus_per_task", "gpus_per_node", "tasks_per_node"}
 # Cores for each process of a run: what the cluster has is not seen from here.
 CPUS = 4
 # Sent to a run so that it saves itself, whatever signal the job got.
