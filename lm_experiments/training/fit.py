@@ -17,7 +17,6 @@ from lightning.pytorch.utilities import rank_zero_only
 from lm_experiments.data import prepare
 from lm_experiments.errors import InputError
 from lm_experiments.model import build_model
-from lm_experiments.rundir.claim import claimed
 from lm_experiments.rundir.identity import Identity, read_identity
 from lm_experiments.rundir.names import log_name
 from lm_experiments.rundir.results import DONE, FAILED, INTERRUPTED, write_result
@@ -49,27 +48,16 @@ LABEL_LENGTH = 40
 log = logging.getLogger(__name__)
 
 
-def train_directory(run_dir: Path) -> None:
-    """Train the run that ``run_dir/config.yaml`` describes, or continue it, unless it is done.
+def train_rank(run_dir: Path, world: World = SINGLE_PROCESS) -> None:
+    """Train or continue the run of a directory, as one of the processes that do it together.
 
-    However it ends, ``result.json`` says so, and so does W&B.
+    Its directory is `claimed` by the caller. However it ends, ``result.json`` says so, and so does
+    W&B.
 
     Raises:
-        RunningElsewhereError: where another process trains this run.
+        InputError: where there are more processes, or fewer, than the run has devices.
         SystemExit: 128 plus the number of a signal that asked for an end, the run saved and
             marked interrupted.
-    """
-    with claimed(run_dir) as is_open:
-        if is_open:
-            train_rank(run_dir)
-
-
-def train_rank(run_dir: Path, world: World = SINGLE_PROCESS) -> None:
-    """Train a run whose directory is `claimed`, as one of the processes that do it together.
-
-    Raises:
-        InputError: where they are more, or fewer, than the run has devices.
-        SystemExit: as `train_directory` does.
     """
     config = load_config(run_dir)
     if world.size != config.trainer.devices:
