@@ -49,6 +49,7 @@ class ProcessExit:
         finished: whether it reported that it trained to the end.
         error: what it reported as its error, None where it reported nothing.
         rank: its rank among the ``processes`` of the run.
+        ended: when, in seconds of the monotonic clock.
         out_of_memory: whether the kernel killed a process for lack of memory meanwhile.
     """
 
@@ -57,7 +58,18 @@ class ProcessExit:
     error: RunError | None = None
     rank: int = 0
     processes: int = 1
+    ended: float = 0.0
     out_of_memory: bool = False
+
+    @property
+    def is_clean(self) -> bool:
+        """Whether it trained to the end and exited with 0."""
+        return self.finished and self.code == 0
+
+    @property
+    def is_silent(self) -> bool:
+        """Whether it ended without a report, as one that is killed does."""
+        return not self.finished and self.error is None
 
     @property
     def cause(self) -> str:
@@ -158,8 +170,8 @@ def ending_of(
     if signalled:
         return Ending(INTERRUPTED, signal=signalled)
     if is_done(directory):
-        is_clean = first.finished and first.code == 0
-        return Ending(DONE, note="" if is_clean else f"done; its process {first.cause} afterwards.")
+        note = "" if first.is_clean else f"done; its process {first.cause} afterwards."
+        return Ending(DONE, note=note)
     stopped = next((exit.stop_signal for exit in (first, *exits) if exit.stop_signal), 0)
     if stopped and run_status(directory) != FAILED:
         return Ending(INTERRUPTED, signal=stopped)

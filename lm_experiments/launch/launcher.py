@@ -68,7 +68,11 @@ class Launcher:
         self.options, self.asked, self.ray_address = options, asked, ray_address
         self.kind = _kind(options, name)
         self.share: Share | None = None
-        _check_used(self.kind, asked.given, ray_address)
+        ignored = {
+            **({"ray.address": ray_address} if self.kind != RAY else {}),
+            **(asked.given if self.kind == BASIC else {}),
+        }
+        _refuse(ignored, f"is not for hydra/launcher={self.kind}; type hydra/launcher=ray.")
 
     @property
     def is_remote(self) -> bool:
@@ -147,10 +151,9 @@ def check_single(name: str | None, asked: Resources, ray_address: str | None) ->
     Raises:
         InputError: where one of them was typed.
     """
-    typed = {"hydra/launcher": None if name == BASIC else name, "ray.address": ray_address}
-    for key, value in (typed | asked.given).items():
-        if value is not None:
-            raise InputError(f"{key}={_text(value)} is for a sweep; add -m, or leave it out.")
+    chosen = None if name == BASIC else name
+    given = {"hydra/launcher": chosen, "ray.address": ray_address, **asked.given}
+    _refuse(given, "is for a sweep; add -m, or leave it out.")
 
 
 def _kind(options: DictConfig, name: str) -> str:
@@ -169,19 +172,11 @@ def _installed(module: str) -> bool:
     return importlib.util.find_spec(module) is not None
 
 
-def _check_used(kind: str, given: Mapping[str, float], ray_address: str | None) -> None:
-    """Refuse what the launcher would ignore."""
-    unused: dict[str, Any] = {"ray.address": ray_address} if kind != RAY else {}
-    unused |= given if kind == BASIC else {}
-    for key, value in unused.items():
+def _refuse(given: Mapping[str, str | float | None], reason: str) -> None:
+    for key, value in given.items():
         if value is not None:
-            raise InputError(
-                f"{key}={_text(value)} is not for hydra/launcher={kind}; type hydra/launcher=ray."
-            )
-
-
-def _text(value: Any) -> str:
-    return f"{value:g}" if isinstance(value, float) else str(value)
+            text = f"{value:g}" if isinstance(value, float) else value
+            raise InputError(f"{key}={text} {reason}")
 
 
 def _check_precision(configs: Sequence[RunConfig]) -> None:

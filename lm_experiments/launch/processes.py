@@ -5,6 +5,7 @@ The processes get what torchrun would give them, so that `launch.torchrun` can t
 
 from __future__ import annotations
 
+import dataclasses
 import os
 import socket
 import sys
@@ -113,62 +114,53 @@ def _train_claimed(task: Task) -> Ending:
         forwarded.all_started()
         _wait(ranks)
     killed = out_of_memory_kills() > kills
-    exits = [rank.exit(len(ranks), killed) for rank in ranks]
-    return ending_of(task.directory, exits[_first_to_fail(ranks)], exits, forwarded.number)
+    exits = [dataclasses.replace(rank.exit, out_of_memory=killed) for rank in ranks if rank.exit]
+    first = exits[_first_to_fail(ranks)]
+    return ending_of(task.directory, first, exits, forwarded.number)
 
 
 @dataclass
 class Rank:
-    """One process of a run: what it reported at its end, and when it ended."""
+    """One process of a run; ``exit`` is None while it runs."""
 
     number: int
+    size: int
     process: ForkServerProcess
     pipe: Connection
-    finished: bool = False
-    error: RunError | None = None
-    ended: float | None = None
+    exit: ProcessExit | None = None
     given_up: bool = False
 
-    def notice_end(self) -> None:
+    def notice_end(self) -> ProcessExit:
         """Read what the process reported before it ended."""
         self.process.join()
-        self.ended = time.monotonic()
+        finished, error, ended = False, None, time.monotonic()
         with suppress(EOFError):
             if self.pipe.poll():
-                self.error, self.ended = self.pipe.recv()
-                self.finished = self.error is None
+                error, ended = self.pipe.recv()
+                finished = error is None
+        code = self.process.exitcode or 0
+        self.exit = ProcessExit(code, finished, error, self.number, self.size, ended)
+        return self.exit
 
     def give_up(self) -> None:
         """Kill a process that waits for others which are gone."""
         self.given_up = True
         self.process.kill()
 
-    @property
-    def is_well(self) -> bool:
-        """Whether it has trained to the end."""
-        return self.finished and self.process.exitcode == 0
-
-    def exit(self, processes: int, out_of_memory: bool) -> ProcessExit:
-        """Return how it ended, one of so many processes."""
-        code = self.process.exitcode or 0
-        return ProcessExit(code, self.finished, self.error, self.number, processes, out_of_memory)
-
 
 def _wait(ranks: Sequence[Rank]) -> None:
     """Wait for all; once one has failed, no longer than the others may take."""
     deadline: float | None = None
-    while alive := [rank for rank in ranks if rank.ended is None]:
+    while alive := [rank for rank in ranks if rank.exit is None]:
         left = None if deadline is None else max(0.0, deadline - time.monotonic())
         ended = connection.wait([rank.process.sentinel for rank in alive], left)
-        if not ended:
-            for rank in alive:
-                rank.give_up()
         for rank in alive:
-            if rank.process.sentinel in ended:
-                rank.notice_end()
-                if deadline is None and not rank.is_well:
-                    stopped = rank.process.exitcode in STOPPED
-                    deadline = time.monotonic() + (STOP_SECONDS if stopped else GRACE_SECONDS)
+            if not ended:
+                rank.give_up()
+            elif rank.process.sentinel in ended and not rank.notice_end().is_clean:
+                stopped = rank.process.exitcode in STOPPED
+                grace = STOP_SECONDS if stopped else GRACE_SECONDS
+                deadline = deadline or time.monotonic() + grace
 
 
 def _first_to_fail(ranks: Sequence[Rank]) -> int:
@@ -176,16 +168,17 @@ def _first_to_fail(ranks: Sequence[Rank]) -> int:
 
     What was killed reported nothing, and may be noticed only after those that miss it.
     """
-    bad = [rank for rank in ranks if not rank.is_well and not rank.given_up]
-    killed = [rank for rank in bad if not rank.finished and rank.error is None]
-    return min(killed or bad or ranks, key=lambda rank: rank.ended or 0.0).number
+    exits = [rank.exit for rank in ranks if rank.exit and not rank.given_up]
+    bad = [exit for exit in exits if not exit.is_clean]
+    silent = [exit for exit in bad if exit.is_silent]
+    return min(silent or bad or exits, key=lambda exit: exit.ended).rank
 
 
 def _rank(number: int, task: Task, store: Any) -> Rank:
     ours, theirs = Pipe(duplex=False)
     environment = rank_variables(number, task.devices, store) if store else dict(os.environ)
     process = forked_process(_train_rank, task, environment, theirs)
-    return Rank(number, process, ours)
+    return Rank(number, task.devices, process, ours)
 
 
 def _train_rank(task: Task, environment: Mapping[str, str], pipe: Connection) -> None:
