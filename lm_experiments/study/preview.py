@@ -1,4 +1,4 @@
-"""The plan: what would be trained, checked, counted and timed, printed before anything is."""
+"""Prints the plan before training: arms, sizes, warnings, and the estimated time."""
 
 from __future__ import annotations
 
@@ -115,7 +115,7 @@ def _matching(arms: Mapping[str, PlannedRun], baseline: str) -> str:
 
 
 def _remarks(arms: Mapping[str, PlannedRun], starts: Mapping[str, Start]) -> list[str]:
-    """Return what deserves a look before training, each thing once."""
+    """Return the warnings, each once, with the arms it applies to."""
     by_text: dict[str, list[str]] = {}
     for arm, run in arms.items():
         for text in [*warnings(run.config), *_start_remarks(starts.get(arm))]:
@@ -174,8 +174,8 @@ def _time(waiting: Sequence[PlannedRun], launcher: Launcher | None, only: bool) 
 def estimated_seconds(runs: Sequence[PlannedRun]) -> list[float] | None:
     """Return the training time of each run on this machine, from timed steps of the first.
 
-    Others are taken to be slower or faster as their FLOPs per token are more or less. None where
-    the first does not train at all: its run will say why.
+    Others scale with their FLOPs per token. None where the first does not train at all: its run
+    will say why.
     """
     first = runs[0]
     try:

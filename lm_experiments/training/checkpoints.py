@@ -1,4 +1,4 @@
-"""Checkpoints of a run: whole or absent, checked before they are trusted, few kept."""
+"""Checkpoints of a run: written atomically, verified by checksum, the newest two kept."""
 
 from __future__ import annotations
 
@@ -27,8 +27,8 @@ FOLDER = "checkpoints"
 KEPT = 2
 # What a checkpoint takes beside its tensors, at most: names, settings, the archive itself.
 OVERHEAD_BYTES = 1 << 20
-# What a checkpoint ends with: this, and the checksum of all before it. Readers of archives pass
-# over it. An archive's own checksums do not cover its table of contents.
+# A checkpoint ends with this and the checksum of all before it, which zip readers skip. The
+# archive's own checksums do not cover its table of contents.
 SEAL = b"LMCRC32\n"
 SEAL_BYTES = len(SEAL) + 4
 CHUNK_BYTES = 1 << 24
