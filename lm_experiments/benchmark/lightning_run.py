@@ -55,7 +55,7 @@ def compare(config: RunConfig, run_dir: Path) -> Measurement:
     rounds = _Rounds(_bare_steps(config, data))
     _TimedRun(run_dir, config, rounds).train()
     seconds = {BARE: rounds.bare[1:], LIGHTNING: rounds.lightning[1:]}
-    batch = config.data.batch_size * config.model.context_length
+    batch = config.tokens_per_step
     title = f"{BLOCK} training steps of {batch:,} tokens, model size {config.model.d_model}."
     return Measurement(title, summarise(seconds), len(rounds.bare) - 1, BLOCK * batch)
 

@@ -16,8 +16,10 @@ from pathlib import Path
 from lm_experiments.benchmark.default_run import run_config
 from lm_experiments.benchmark.rounds import Contestant, Measurement, measure, timed
 from lm_experiments.data import prepare
-from lm_experiments.launch.fork import train_isolated
-from lm_experiments.rundir.identity import Identity
+from lm_experiments.launch.processes import train
+from lm_experiments.launch.task import Task
+from lm_experiments.rundir.identity import Identity, write_identity
+from lm_experiments.rundir.results import DONE
 from lm_experiments.training.config import RunConfig, TrainerConfig, save_config
 from lm_experiments.training.logger_config import LoggerConfig
 
@@ -59,12 +61,13 @@ def one_more_run(config: RunConfig, folder: Path) -> Contestant:
         run_dir = folder / f"run-{next(numbers)}"
         run_dir.mkdir(parents=True)
         save_config(config, run_dir)
+        write_identity(run_dir, Identity("", ""))
         start = time.perf_counter()
         with _first_content(run_dir / "metrics.jsonl") as seen:
-            code = train_isolated(run_dir, Identity("", ""), [], config.trainer.devices)
-        if code or not seen:
+            ending = train(Task(run_dir, devices=config.trainer.devices))
+        if ending.status != DONE or not seen:
             log = (run_dir / "train.log").read_text(encoding="utf-8")
-            raise RuntimeError(f"the run to be timed ended with exit code {code}:\n{log}")
+            raise RuntimeError(f"the run to be timed was not done: {ending.text(run_dir)}\n{log}")
         return seen[0] - start
 
     return run

@@ -37,7 +37,7 @@ def load_user_code(words: Sequence[str]) -> list[str]:
         InputError: where ``code_paths`` cannot be read, or a file is missing or raises.
     """
     # Imports Hydra, which the help need not wait for.
-    from lm_experiments.study.choices import load_installed, take_code_paths
+    from lm_experiments.training.user_code import load_installed, take_code_paths
 
     load_installed()
     return take_code_paths(words)

@@ -14,12 +14,11 @@ from hydra.errors import MissingConfigException
 from omegaconf import DictConfig
 
 from lm_experiments.conf_dir import conf_dir
+from lm_experiments.errors import EXTRAS, not_installed, one_sentence
 from lm_experiments.invocation import as_typed
 from lm_experiments.model import AXES
 from lm_experiments.model.registry import UnknownComponentError, component
 
-# The launchers that come with an extra of this package.
-EXTRAS = {"ray": "ray", "slurm": "slurm", "submitit_slurm": "slurm", "submitit_local": "slurm"}
 CONF = conf_dir()
 
 
@@ -32,27 +31,17 @@ def explain(error: Exception, arguments: Sequence[str]) -> str:
     """
     if isinstance(error, MissingConfigException):
         return _missing_choice(error)
-    if isinstance(error, OSError) and error.filename:
-        return f"{error.filename}: {error.strerror}."
     text = str(error)
     for pattern, sentence in _SENTENCES.items():
         if found := re.search(pattern, text):
             return sentence(found, arguments)
-    return " ".join(text.split("\n\n")[0].split())
+    return one_sentence(error)
 
 
 def refuse(error: Exception, arguments: Sequence[str]) -> NoReturn:
     """Say what is wrong in one sentence, and end the program with exit code 2."""
     print(f"error: {as_typed(explain(error, arguments))}", file=sys.stderr)
     raise SystemExit(2)
-
-
-def not_installed(launcher: str) -> str:
-    """Return the sentence for a launcher whose packages are missing."""
-    return (
-        f"hydra/launcher={launcher} needs packages that are not installed; "
-        f"type pip install 'lm_experiments[{EXTRAS[launcher]}]'"
-    )
 
 
 def _missing_choice(error: MissingConfigException) -> str:

@@ -48,7 +48,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
 def _reproduce(options: argparse.Namespace) -> int:
     # Imported here, since the help is printed without torch.
     from lm_experiments.study import reproduce
-    from lm_experiments.study.choices import load_installed
+    from lm_experiments.training.user_code import load_installed
 
     load_installed()
     code_paths = reproduce.given_code(options.words)

@@ -7,40 +7,25 @@ import sys
 from collections.abc import Callable, Sequence
 
 import hydra
+from hydra._internal.utils import get_args_parser
 from hydra.errors import HydraException
 from omegaconf import DictConfig
 from omegaconf.errors import OmegaConfBaseException
 
 from lm_experiments.cli.errors import CONF, refuse
+from lm_experiments.cli.single_run import run_single
 from lm_experiments.errors import InputError
 from lm_experiments.study import sweeper
-from lm_experiments.study.choices import load_installed, offer_components, take_code_paths
-from lm_experiments.study.job import run_job
+from lm_experiments.study.choices import offer_components
 from lm_experiments.training.signals import StopSignals
-
-HYDRA_FLAGS = (
-    "help",
-    "hydra-help",
-    "version",
-    "cfg",
-    "resolve",
-    "package",
-    "run",
-    "multirun",
-    "info",
-    "config-path",
-    "config-name",
-    "config-dir",
-    "shell-completion",
-    "experimental-rerun",
-)
+from lm_experiments.training.user_code import load_installed, take_code_paths
 
 
-def main(job: Callable[[DictConfig], None] = run_job) -> None:
+def main(run: Callable[[DictConfig], None] = run_single) -> None:
     """Run the command line: one run, or with ``-m`` a sweep; exits non-zero where one failed.
 
     Args:
-        job: what is done with a composed configuration.
+        run: what is done with the composed configuration of a single run.
     """
     # Hydra prints errors itself unless this is set, and keeps them from us.
     debugging = "HYDRA_FULL_ERROR" in os.environ
@@ -54,7 +39,7 @@ def main(job: Callable[[DictConfig], None] = run_job) -> None:
         offer_components()
         sweeper.register()
         with StopSignals():
-            hydra.main(version_base="1.3", config_path=str(CONF), config_name="train")(job)()
+            hydra.main(version_base="1.3", config_path=str(CONF), config_name="train")(run)()
     except (ValueError, OSError, HydraException, OmegaConfBaseException) as error:
         if debugging:
             raise
@@ -63,12 +48,13 @@ def main(job: Callable[[DictConfig], None] = run_job) -> None:
 
 def _check_flags(arguments: Sequence[str]) -> None:
     """Refuse a value typed as a flag before Hydra answers it with its usage."""
+    known = [flag for action in get_args_parser()._actions for flag in action.option_strings]
     for text in arguments:
-        name = text.lstrip("-").split("=")[0]
-        if text.startswith("--") and name not in HYDRA_FLAGS:
+        flag = text.split("=")[0]
+        if text.startswith("--") and flag not in known:
             raise InputError(
                 f"{text} is not an option; values are typed without dashes and with =, for "
-                f"example {name}=1. See python scripts/train.py --help."
+                f"example {flag.lstrip('-')}=1. See python scripts/train.py --help."
             )
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from pathlib import Path
 
-from lm_experiments.model import Ledger
+from lm_experiments.model import count
 from lm_experiments.training.config import RunConfig
 from lm_experiments.training.devices import find_device
 
@@ -19,13 +19,12 @@ KEPT_OF_MODEL, KEPT_OF_FFN = 9, 4
 PROCESS_BYTES = {"cpu": 400 << 20, "cuda": 500 << 20, "mps": 400 << 20}
 
 
-def run_bytes(config: RunConfig, ledger: Ledger) -> int:
+def run_bytes(config: RunConfig) -> int:
     """Return about how many bytes a run takes: of the GPU where it has one, else of main memory.
 
     It is a low estimate: what it says does not fit, does not.
     """
-    device = find_device(config)
-    model = config.model
+    device, model, ledger = find_device(config), config.model, count(config.model)
     state = BYTES_PER_PARAMETER * ledger.parameters
     width = 2 if device.precision.startswith("bf16") else 4
     kept = KEPT_OF_MODEL * model.d_model + KEPT_OF_FFN * ledger.ffn_width
@@ -34,7 +33,7 @@ def run_bytes(config: RunConfig, ledger: Ledger) -> int:
 
 
 def gibibytes(size: float) -> str:
-    """Return a size as people say it."""
+    """Return a size in GiB."""
     return f"{size / GIB:,.1f} GiB"
 
 

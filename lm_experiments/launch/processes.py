@@ -1,12 +1,11 @@
-"""A run on several devices: a process for each, as torchrun starts them, watched until all end.
+"""Trains a run: one process for each of its devices, started, watched, and accounted for.
 
-The processes come from the same warm server as those of other runs. What they are told is what
-torchrun would tell them, so that `study.worker` does the same under torchrun itself.
+The processes get what torchrun would give them, so that `launch.torchrun` can take their place.
 """
 
 from __future__ import annotations
 
-import multiprocessing
+import dataclasses
 import os
 import socket
 import sys
@@ -14,23 +13,32 @@ import time
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
-from multiprocessing import connection
+from functools import partial
+from multiprocessing import Pipe, connection
 from multiprocessing.connection import Connection
 from multiprocessing.context import ForkServerProcess
 from pathlib import Path
 from typing import Any
 
-import torch.distributed as dist
-
-from lm_experiments.launch.endings import cause_of, memory_kills, record_failure
-from lm_experiments.launch.fork import RUNS_ELSEWHERE, Forwarding, begin
-from lm_experiments.rundir.identity import Identity
-from lm_experiments.rundir.names import RESULT, log_name
-from lm_experiments.rundir.results import RunError, is_done
-from lm_experiments.training.result import run_error
+from lm_experiments.errors import InputError
+from lm_experiments.launch.endings import (
+    ELSEWHERE,
+    Attempts,
+    Ending,
+    ProcessExit,
+    ending_of,
+    failed,
+    finish,
+    out_of_memory_kills,
+)
+from lm_experiments.launch.fork import ForwardedSignals, forked_process, set_up_child, start_server
+from lm_experiments.launch.task import Policy, Task
+from lm_experiments.rundir.claim import RunningElsewhereError, claimed
+from lm_experiments.rundir.names import log_name
+from lm_experiments.rundir.results import DONE, RunError
 from lm_experiments.training.signals import SIGNALS
 
-# How long the others may take to notice that one has ended badly, and to close what they hold.
+# How long the other processes may take to notice that one has failed, and to close their files.
 GRACE_SECONDS = 20.0
 # The same after a signal, from the first process that has ended: W&B may be slow to finish.
 STOP_SECONDS = 90.0
@@ -38,130 +46,165 @@ STOPPED = tuple(128 + number for number in SIGNALS)
 LOOPBACK = "127.0.0.1"
 
 
-@dataclass
-class Rank:
-    """One process: what it has said at its end, and when."""
-
-    number: int
-    process: ForkServerProcess
-    line: Connection
-    farewell: RunError | str | None = None
-    ended: float | None = None
-    gave_up: bool = False
-
-    def notice_end(self) -> None:
-        """Take down how the process ended."""
-        self.process.join()
-        self.ended = time.monotonic()
-        with suppress(EOFError):
-            if self.line.poll():
-                self.farewell, self.ended = self.line.recv()
-
-    def give_up(self) -> None:
-        """End a process that waits for others which are gone."""
-        self.gave_up = True
-        self.process.kill()
-
-    @property
-    def is_well(self) -> bool:
-        """Whether it has trained to the end."""
-        return self.process.exitcode == 0 and self.farewell == "done"
-
-    @property
-    def death(self) -> RunError:
-        """What ended it."""
-        if isinstance(self.farewell, RunError):
-            return self.farewell
-        cause = cause_of(self.process.exitcode or 0)
-        return RunError("ProcessDied", f"The process of rank {self.number} {cause}.", None)
-
-
-def train_together(
-    run_dir: Path, identity: Identity, code_paths: Sequence[str], devices: int
-) -> int:
-    """Train a run directory on several devices of this machine; return the exit code.
-
-    A process that ends badly ends the run: the others have `GRACE_SECONDS` to notice, and the
-    result names the one that was first. Signals are passed on to all.
+def train_one_after_another(tasks: Sequence[Task], policy: Policy) -> None:
+    """Train runs, each in processes of its own, and print how each ended.
 
     Raises:
-        SystemExit: 128 plus its number where a signal came that asks for an end.
+        SystemExit: as `finish` does.
     """
-    from lm_experiments.training.fit import RunningElsewhereError, claimed
+    start_server()
+    for task in tasks:
+        finish(task.directory, train_with_retries(task, policy.retries), policy)
+
+
+def train_with_retries(task: Task, retries: int) -> Ending:
+    """Train a run, and try again where it fails; return how the last attempt ended."""
+    attempts = Attempts(retries)
+    ending = train(task)
+    while attempts.again(task.directory, ending):
+        ending = train(task)
+    return ending
+
+
+def train(task: Task) -> Ending:
+    """Train a run directory in a process for each device, unless another process trains it.
+
+    A SIGINT, SIGTERM or SIGUSR1 that reaches this process meanwhile is passed on to them. A
+    process that fails ends the run: the others have `GRACE_SECONDS` to notice.
+    """
+    start_server()
+    return _guarded(task.directory, partial(_train_claimed, task))
+
+
+def train_in_this_process(task: Task) -> Ending:
+    """Train a run of one device without a process of its own, as a debugger needs it."""
+    return _guarded(task.directory, partial(_train_here, task.directory))
+
+
+def _guarded(directory: Path, training: partial[Ending]) -> Ending:
+    try:
+        with claimed(directory) as is_open:
+            return training() if is_open else Ending(DONE)
+    except RunningElsewhereError:
+        return Ending(ELSEWHERE)
+    except (OSError, InputError) as error:
+        return failed(directory, RunError(type(error).__name__, str(error), None))
+
+
+def _train_here(directory: Path) -> Ending:
+    from lm_experiments.training.fit import train_rank
+    from lm_experiments.training.result import run_error
 
     try:
-        with claimed(run_dir) as is_ours:
-            if not is_ours:
-                return 0
-            return _train(run_dir, identity, code_paths, devices)
-    except RunningElsewhereError:
-        return RUNS_ELSEWHERE
+        train_rank(directory)
+    except (SystemExit, Exception) as error:
+        code = error.code if isinstance(error, SystemExit) and isinstance(error.code, int) else 1
+        return ending_of(directory, ProcessExit(code, error=run_error(error)))
+    return Ending(DONE)
 
 
-def _train(run_dir: Path, identity: Identity, code_paths: Sequence[str], devices: int) -> int:
-    kills = memory_kills()
-    store = open_store()
-    ranks = [
-        _rank(number, (run_dir, identity, list(code_paths)), rank_variables(number, devices, store))
-        for number in range(devices)
-    ]
-    forwarding = Forwarding([rank.process for rank in ranks])
-    with forwarding:
+def _train_claimed(task: Task) -> Ending:
+    kills = out_of_memory_kills()
+    store = open_store() if task.devices > 1 else None
+    ranks = [_rank(number, task, store) for number in range(task.devices)]
+    forwarded = ForwardedSignals([rank.process for rank in ranks])
+    with forwarded:
         for rank in ranks:
             rank.process.start()
-        forwarding.started()
+        forwarded.all_started()
         _wait(ranks)
-    if forwarding.number is not None:
-        raise SystemExit(128 + forwarding.number)
-    code = _exit_code(ranks)
-    if code == 1 and not is_done(run_dir):
-        _record(run_dir, identity, ranks, out_of_memory=memory_kills() > kills)
-    return 0 if is_done(run_dir) else code
+    killed = out_of_memory_kills() > kills
+    exits = [dataclasses.replace(rank.exit, out_of_memory=killed) for rank in ranks if rank.exit]
+    first = exits[_first_to_fail(ranks)]
+    return ending_of(task.directory, first, exits, forwarded.number)
+
+
+@dataclass
+class Rank:
+    """One process of a run; ``exit`` is None while it runs."""
+
+    number: int
+    size: int
+    process: ForkServerProcess
+    pipe: Connection
+    exit: ProcessExit | None = None
+    given_up: bool = False
+
+    def notice_end(self) -> ProcessExit:
+        """Read what the process reported before it ended."""
+        self.process.join()
+        finished, error, ended = False, None, time.monotonic()
+        with suppress(EOFError):
+            if self.pipe.poll():
+                error, ended = self.pipe.recv()
+                finished = error is None
+        code = self.process.exitcode or 0
+        self.exit = ProcessExit(code, finished, error, self.number, self.size, ended)
+        return self.exit
+
+    def give_up(self) -> None:
+        """Kill a process that waits for others which are gone."""
+        self.given_up = True
+        self.process.kill()
 
 
 def _wait(ranks: Sequence[Rank]) -> None:
-    """Wait for all; once one has not ended well, no longer than the others may take."""
+    """Wait for all; once one has failed, no longer than the others may take."""
     deadline: float | None = None
-    while alive := [rank for rank in ranks if rank.ended is None]:
+    while alive := [rank for rank in ranks if rank.exit is None]:
         left = None if deadline is None else max(0.0, deadline - time.monotonic())
-        ready = connection.wait([rank.process.sentinel for rank in alive], left)
-        if not ready:
-            for rank in alive:
-                rank.give_up()
+        ended = connection.wait([rank.process.sentinel for rank in alive], left)
         for rank in alive:
-            if rank.process.sentinel in ready:
-                rank.notice_end()
-                if deadline is None and not rank.is_well:
-                    stopped = rank.process.exitcode in STOPPED
-                    deadline = time.monotonic() + (STOP_SECONDS if stopped else GRACE_SECONDS)
+            if not ended:
+                rank.give_up()
+            elif rank.process.sentinel in ended and not rank.notice_end().is_clean:
+                stopped = rank.process.exitcode in STOPPED
+                grace = STOP_SECONDS if stopped else GRACE_SECONDS
+                deadline = deadline or time.monotonic() + grace
 
 
-def _exit_code(ranks: Sequence[Rank]) -> int:
-    """Return 0 where all ended well, 128 plus a signal that stopped one by itself, else 1."""
-    stopped = [rank.process.exitcode for rank in ranks if rank.process.exitcode in STOPPED]
-    if stopped and stopped[0] is not None:
-        return stopped[0]
-    return 0 if all(rank.is_well for rank in ranks) else 1
+def _first_to_fail(ranks: Sequence[Rank]) -> int:
+    """Return the process whose end ended the run; the errors of the others are that they miss it.
+
+    What was killed reported nothing, and may be noticed only after those that miss it.
+    """
+    exits = [rank.exit for rank in ranks if rank.exit and not rank.given_up]
+    bad = [exit for exit in exits if not exit.is_clean]
+    silent = [exit for exit in bad if exit.is_silent]
+    return min(silent or bad or exits, key=lambda exit: exit.ended).rank
 
 
-def _record(run_dir: Path, identity: Identity, ranks: Sequence[Rank], out_of_memory: bool) -> None:
-    """Name the process that ended the run; the errors of the others are that they miss it."""
-    bad = [rank for rank in ranks if not rank.is_well and not rank.gave_up]
-    # What was killed said nothing, and what came to miss it may have been noticed before.
-    sudden = [rank for rank in bad if rank.farewell is None]
-    first = min(sudden or bad, key=lambda rank: rank.ended or 0.0)
-    if first.number == 0 and (run_dir / RESULT).exists():
-        # It has written so itself.
-        return
-    death = first.death
-    if out_of_memory and first.farewell is None:
-        cause = cause_of(first.process.exitcode or 0, out_of_memory=True)
-        death = RunError("ProcessDied", f"The process of rank {first.number} {cause}.", None)
-    record_failure(run_dir, identity, death)
+def _rank(number: int, task: Task, store: Any) -> Rank:
+    ours, theirs = Pipe(duplex=False)
+    environment = rank_variables(number, task.devices, store) if store else dict(os.environ)
+    process = forked_process(_train_rank, task, environment, theirs)
+    return Rank(number, task.devices, process, ours)
+
+
+def _train_rank(task: Task, environment: Mapping[str, str], pipe: Connection) -> None:
+    from lm_experiments.training.fit import train_rank
+    from lm_experiments.training.result import run_error
+    from lm_experiments.training.world import SINGLE_PROCESS, world_of_environment
+
+    world = SINGLE_PROCESS
+    try:
+        set_up_child(environment, task.code_paths)
+        if task.devices > 1:
+            world = world_of_environment()
+        train_rank(task.directory, world)
+    except BaseException as error:
+        if isinstance(error, SystemExit) and error.code in STOPPED:
+            raise
+        pipe.send((run_error(error, log_name(world.rank)), time.monotonic()))
+        sys.exit(1)
+    pipe.send((None, time.monotonic()))
 
 
 def open_store() -> Any:
     """Open the store through which the processes find each other, at a port the system chose."""
+    # Imported here: a worker of Ray starts runs, and does without torch.
+    import torch.distributed as dist
+
     listening = socket.create_server((LOOPBACK, 0))
     port = listening.getsockname()[1]
     return dist.TCPStore(  # type: ignore[attr-defined]
@@ -174,7 +217,7 @@ def open_store() -> Any:
 
 
 def rank_variables(rank: int, devices: int, store: Any) -> dict[str, str]:
-    """Return the environment of one process: the caller's, and its place as torchrun tells it."""
+    """Return the environment of one process: the caller's, and the variables of torchrun."""
     return {
         **os.environ,
         "RANK": str(rank),
@@ -189,32 +232,3 @@ def rank_variables(rank: int, devices: int, store: Any) -> dict[str, str]:
         "TORCHELASTIC_RESTART_COUNT": "0",
         "TORCHELASTIC_MAX_RESTARTS": "0",
     }
-
-
-def _rank(number: int, run: tuple[Path, Identity, list[str]], variables: dict[str, str]) -> Rank:
-    context = multiprocessing.get_context("forkserver")
-    ours, theirs = context.Pipe(duplex=False)
-    process = context.Process(target=_train_rank, args=(*run, variables, theirs))
-    return Rank(number, process, ours)
-
-
-def _train_rank(
-    run_dir: Path,
-    identity: Identity,
-    code_paths: Sequence[str],
-    environment: Mapping[str, str],
-    line: Connection,
-) -> None:
-    begin(environment, code_paths)
-    from lm_experiments.training.fit import train_claimed
-    from lm_experiments.training.world import world_of_environment
-
-    world = world_of_environment()
-    try:
-        train_claimed(run_dir, identity, world)
-    except BaseException as error:
-        if isinstance(error, SystemExit) and error.code in STOPPED:
-            raise
-        line.send((run_error(error, log_name(world.rank)), time.monotonic()))
-        sys.exit(1)
-    line.send(("done", time.monotonic()))

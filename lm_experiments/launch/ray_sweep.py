@@ -1,125 +1,149 @@
-"""The runs of a sweep on Ray: started, waited for, told about, and started again where lost."""
+"""The runs of a sweep on Ray: submitted, waited for, and submitted again where one was lost."""
 
 from __future__ import annotations
 
+import os
+import queue
 import time
-from collections import Counter
+import uuid
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from lm_experiments.launch.endings import record_failure
-from lm_experiments.launch.fork import RUNS_ELSEWHERE
-from lm_experiments.launch.ray_cluster import Cluster, Submission, submitting
-from lm_experiments.launch.ray_worker import Ended
+from lm_experiments.launch.endings import LOST, Attempts, Ending, failed, finish
+from lm_experiments.launch.ray_cluster import Cluster, alive_nodes, check_versions, in_time
+from lm_experiments.launch.ray_worker import RemoteTask, pack, train_remotely, unpack
 from lm_experiments.launch.resources import Share
-from lm_experiments.rundir.results import RunError, run_status
-from lm_experiments.study.job import INTERRUPTED, conclude
-from lm_experiments.study.plan import PlannedRun
+from lm_experiments.launch.task import Policy, Task
+from lm_experiments.rundir.results import INTERRUPTED, RunError
 
 LOOK_EVERY = 5.0
 # How long runs that were asked to stop may take to save themselves.
 STOP_SECONDS = 120.0
-# How often a run is started again whose worker or node was lost.
-LOST = 3
+ANSWER_SECONDS = 10.0
+# Variables that a run on another machine needs as much as one here.
+PASSED_ON = ("WANDB_", "HF_", "LM_EXPERIMENTS_")
 
 
-def train_on_ray(
-    cluster: Cluster,
-    share: Share,
-    runs: Sequence[PlannedRun],
-    retries: int,
-    stop_on_failure: bool,
-) -> None:
-    """Train runs whose directories are made, as many at once as there is room for.
-
-    Args:
-        retries: how often a run that failed is tried again.
-        stop_on_failure: end the sweep with the first run that failed.
+def train_on_ray(cluster: Cluster, share: Share, tasks: Sequence[Task], policy: Policy) -> None:
+    """Train runs, as many at once as there is room for.
 
     Raises:
         InputError: where the cluster cannot train them.
-        SystemExit: where a signal came, or a run failed that was to stop the sweep.
+        SystemExit: where a signal came, or a failure ends the sweep.
     """
-    with submitting(cluster, runs[0].directory.parent, share) as submission:
-        _Sweep(submission, share, retries, stop_on_failure).train(runs)
+    # A node sees this file exactly where it sees the run directories too.
+    shared = tasks[0].directory.parent.absolute() / f".ray-{uuid.uuid4().hex}"
+    with cluster.connected():
+        shared.touch()
+        try:
+            _Sweep(cluster, shared, share, policy).train(tasks)
+        finally:
+            shared.unlink(missing_ok=True)
 
 
 class _Sweep:
-    """Which runs are with Ray, and how often each has been started again."""
+    """Which runs are with Ray, and how often each has been tried."""
 
-    def __init__(
-        self, submission: Submission, share: Share, retries: int, stop_on_failure: bool
-    ) -> None:
-        self.submission = submission
-        self.share = share
-        self.retries = retries
-        self.stop_on_failure = stop_on_failure
-        self.open: dict[Any, PlannedRun] = {}
-        self.failures: Counter[Path] = Counter()
-        self.losses: Counter[Path] = Counter()
+    def __init__(self, cluster: Cluster, shared: Path, share: Share, policy: Policy) -> None:
+        self.shared, self.share, self.policy = shared, share, policy
+        self.stop_key = f"lm_experiments:stop:{shared.name}".encode()
+        self.is_remote = cluster.address is not None
+        machines = cluster.inspect(str(shared)) if self.is_remote else []
+        check_versions(machines)
+        self.all_shared = all(machine["shared"] for machine in machines)
+        self.function = cluster.function(train_remotely, share, machines)
+        self.open: dict[Any, Task] = {}
+        self.ended: queue.SimpleQueue[Any] = queue.SimpleQueue()
+        self.attempts: dict[Path, Attempts] = {}
 
-    def train(self, runs: Sequence[PlannedRun]) -> None:
+    def train(self, tasks: Sequence[Task]) -> None:
         """Train the runs to their ends."""
         try:
-            for run in runs:
-                self._start(run)
+            for task in tasks:
+                self.attempts[task.directory] = Attempts(self.policy.retries)
+                self._submit(task)
             while self.open:
                 self._wait()
         except BaseException:
             self._stop()
             raise
 
-    def _start(self, run: PlannedRun) -> None:
-        self.open[self.submission.start(run)] = run
+    def _submit(self, task: Task) -> None:
+        import ray
+
+        absolute = Task(task.directory.absolute(), task.code_paths, task.devices)
+        passed = {k: v for k, v in os.environ.items() if k.startswith(PASSED_ON)}
+        remote = RemoteTask(
+            task=absolute,
+            working_dir=str(Path.cwd()),
+            shared=str(self.shared),
+            stop_key=self.stop_key,
+            environment=passed if self.is_remote else {},
+            packed=[] if self.all_shared else [ray.put(pack(absolute.directory))],
+        )
+        reference = self.function.remote(remote)
+        reference.future().add_done_callback(lambda _: self.ended.put(reference))
+        self.open[reference] = task
+
+    def _next(self) -> tuple[Task, Ending] | None:
+        """Return a run that has ended, its directory here; None where none ends in time."""
+        # While ray.wait waits, a signal that ends this process would be an exit with code 1.
+        try:
+            reference = self.ended.get(timeout=LOOK_EVERY)
+        except queue.Empty:
+            return None
+        task = self.open.pop(reference)
+        return task, _ending(reference, task)
 
     def _wait(self) -> None:
-        reference = self.submission.wait(LOOK_EVERY)
-        if reference is not None:
-            run = self.open.pop(reference)
-            self._ended(run, self.submission.end_of(reference, run.directory))
-        elif not self.submission.has_room(self.share):
-            print("No machine is left that could train the remaining runs.", flush=True)
-            raise SystemExit(1)
-
-    def _ended(self, run: PlannedRun, ended: Ended | None) -> None:
-        name = run.directory.name
-        if ended is None or ended.code in INTERRUPTED:
-            self._lost(run)
+        if (found := self._next()) is None:
+            if not _has_room(self.share):
+                print("No machine is left that could train the remaining runs.", flush=True)
+                raise SystemExit(1)
             return
-        failed = ended.code not in (0, RUNS_ELSEWHERE)
-        if failed and self.failures[run.directory] < self.retries:
-            self.failures[run.directory] += 1
-            attempt = self.failures[run.directory]
-            print(f"{name} failed; trying again ({attempt} of {self.retries}).", flush=True)
-            self._start(run)
+        task, ending = found
+        directory = task.directory
+        if self.attempts[directory].again(directory, ending):
+            self._submit(task)
             return
-        conclude(run.directory, run.identity, ended.code, ended.memory_killed)
-        self._stop_where_failed(run)
-
-    def _lost(self, run: PlannedRun) -> None:
-        self.losses[run.directory] += 1
-        times = self.losses[run.directory]
-        if times <= LOST:
-            print(f"{run.directory.name} was lost with its worker; it goes on elsewhere.")
-            self._start(run)
-            return
-        death = RunError(
-            "ProcessDied", f"The process was lost with its worker {times} times.", None
-        )
-        record_failure(run.directory, run.identity, death)
-        conclude(run.directory, run.identity, 1, False)
-        self._stop_where_failed(run)
-
-    def _stop_where_failed(self, run: PlannedRun) -> None:
-        if self.stop_on_failure and run_status(run.directory) == "failed":
-            raise SystemExit(1)
+        if ending.status == LOST:
+            ending = failed(
+                directory, RunError("ProcessDied", "It was lost with its worker each time.", None)
+            )
+        finish(directory, ending, self.policy)
 
     def _stop(self) -> None:
         """Let the runs that are being trained save themselves, and wait until they have."""
-        if not self.submission.stop():
+        from ray.experimental.internal_kv import _internal_kv_put
+
+        if not in_time(lambda: _internal_kv_put(self.stop_key, b"1"), ANSWER_SECONDS):
             return
         deadline = time.monotonic() + STOP_SECONDS
         while self.open and time.monotonic() < deadline:
-            if (reference := self.submission.wait(LOOK_EVERY)) is not None:
-                self.submission.end_of(reference, self.open.pop(reference).directory)
+            self._next()
+
+
+def _ending(reference: Any, task: Task) -> Ending:
+    """Return how a run ended; it is lost where its worker or node was, or a signal ended it."""
+    import ray
+
+    try:
+        ending, packed = ray.get(reference)
+    except ray.exceptions.RayTaskError:
+        raise
+    except ray.exceptions.RayError:
+        return Ending(LOST)
+    if packed is not None:
+        unpack(packed, task.directory)
+    assert isinstance(ending, Ending)
+    return Ending(LOST) if ending.status == INTERRUPTED else ending
+
+
+def _has_room(share: Share) -> bool:
+    """Return whether a machine is left that can hold a run at all."""
+    return any(
+        node["Resources"].get("CPU", 0) >= share.cpus
+        and node["Resources"].get("GPU", 0) >= share.gpus
+        for node in alive_nodes()
+    )

@@ -1,10 +1,11 @@
-"""What a worker of Ray does for a run: train it in a process of its own, and tell how it ended.
+"""What a worker of Ray does for a run: train it in processes of its own, and report how it ended.
 
 A worker outlives its runs, and imports no torch: its fork server does, once for all of them.
 """
 
 from __future__ import annotations
 
+import dataclasses
 import hashlib
 import io
 import os
@@ -20,69 +21,54 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from lm_experiments.launch.endings import memory_kills
-from lm_experiments.launch.fork import RUNS_ELSEWHERE, start_server, train_isolated
-from lm_experiments.rundir.identity import Identity
+from lm_experiments.launch.endings import ELSEWHERE, Ending
+from lm_experiments.launch.fork import start_server
+from lm_experiments.launch.processes import train
+from lm_experiments.launch.task import Task
+from lm_experiments.rundir.names import LOCK, RESULT
+from lm_experiments.rundir.results import INTERRUPTED
 
 LOOK_EVERY = 0.25
 STOP_SIGNAL = signal.SIGUSR1
-STOPPED = 128 + STOP_SIGNAL
 # A process that was lost with its node may still be saving; its successor waits for it.
 WAIT_FOR_LOCK = 60.0
-NOT_PACKED = (".lock",)
 
 
 @dataclass(frozen=True)
-class Task:
-    """One run, as a worker is told of it.
+class RemoteTask:
+    """A run as it is sent to a worker.
 
     Attributes:
-        directory: the run directory, an absolute path on the machine that sweeps.
-        folder: the working directory there.
-        devices: how many of the worker's the run uses.
-        shared: a file that is seen wherever the run directory is.
-        stop_key: where the cluster is told that the sweep stops.
+        task: its run directory is an absolute path on the machine that started the sweep.
+        working_dir: the working directory there.
+        shared: a file that exists wherever the run directory is mounted.
+        stop_key: the key under which the cluster is told that the sweep stops.
         environment: variables that the run needs.
-        packed: what brings the run directory where it is not shared: a reference in a list.
+        packed: the run directory as a tar file, where it is not shared: a reference in a list.
     """
 
-    directory: str
-    folder: str
-    identity: Identity
-    code_paths: list[str]
-    devices: int
+    task: Task
+    working_dir: str
     shared: str
     stop_key: bytes
     environment: dict[str, str] = field(default_factory=dict)
     packed: list[Any] = field(default_factory=list)
 
 
-@dataclass(frozen=True)
-class Ended:
-    """How a run's process ended.
+def train_remotely(remote: RemoteTask) -> tuple[Ending, bytes | None]:
+    """Train a run; called in a worker, by Ray.
 
-    Attributes:
-        code: its exit code; negative where a signal killed it.
-        memory_killed: whether the kernel killed a process for lack of memory meanwhile.
-        packed: the run directory, where the machine that sweeps does not see it.
+    Returns:
+        How it ended, and the run directory as a tar file where the sweep's machine cannot see it.
     """
-
-    code: int
-    memory_killed: bool
-    packed: bytes | None = None
-
-
-def train(task: Task) -> Ended:
-    """Train the run of a task; called in a worker, by Ray."""
-    _prepare(task)
-    if _asked_to_stop(task.stop_key):
-        return Ended(STOPPED, False)
-    with _stopped_by(task.stop_key):
-        if Path(task.shared).exists():
-            return _train(Path(task.directory), task)
-        directory = _unpacked(task)
-        ended = _train(directory, task)
-        return Ended(ended.code, ended.memory_killed, pack(directory))
+    _prepare(remote)
+    if _asked_to_stop(remote.stop_key):
+        return Ending(INTERRUPTED, STOP_SIGNAL), None
+    with _stopped_by(remote.stop_key):
+        if Path(remote.shared).exists():
+            return _train(remote.task), None
+        task = dataclasses.replace(remote.task, directory=_unpacked(remote))
+        return _train(task), pack(task.directory)
 
 
 def pack(directory: Path) -> bytes:
@@ -90,49 +76,44 @@ def pack(directory: Path) -> bytes:
     buffer = io.BytesIO()
     with tarfile.open(fileobj=buffer, mode="w") as archive:
         for path in sorted(directory.rglob("*")):
-            if path.name not in NOT_PACKED:
+            if path.name != LOCK:
                 archive.add(path, path.relative_to(directory), recursive=False)
     return buffer.getvalue()
 
 
 def unpack(packed: bytes, directory: Path) -> None:
-    """Put a packed run directory where it belongs; its result comes last, as when it is trained."""
+    """Extract a packed run directory; its result comes last, as when it is trained."""
     directory.mkdir(parents=True, exist_ok=True)
     with tarfile.open(fileobj=io.BytesIO(packed)) as archive:
-        members = sorted(archive.getmembers(), key=lambda member: member.name == "result.json")
-        for member in members:
+        for member in sorted(archive.getmembers(), key=lambda member: member.name == RESULT):
             archive.extract(member, directory, filter="data")
 
 
-def _train(directory: Path, task: Task) -> Ended:
-    kills = memory_kills()
-    code = RUNS_ELSEWHERE
+def _train(task: Task) -> Ending:
     deadline = time.monotonic() + WAIT_FOR_LOCK
-    while code == RUNS_ELSEWHERE and time.monotonic() < deadline:
-        try:
-            code = train_isolated(directory, task.identity, task.code_paths, task.devices)
-        except SystemExit as stop:
-            code = int(stop.code or 0)
-    return Ended(code, memory_kills() > kills)
+    while (ending := train(task)).status == ELSEWHERE and time.monotonic() < deadline:
+        pass
+    return ending
 
 
-def _prepare(task: Task) -> None:
-    os.environ.update(task.environment)
-    if Path(task.folder).is_dir():
-        os.chdir(task.folder)
+def _prepare(remote: RemoteTask) -> None:
+    os.environ.update(remote.environment)
+    if Path(remote.working_dir).is_dir():
+        os.chdir(remote.working_dir)
     # Each run's process would import the main file anew, which is Ray's.
     vars(sys.modules["__main__"]).pop("__file__", None)
     start_server()
 
 
-def _unpacked(task: Task) -> Path:
-    """Return a run directory on this machine, what the sweeping one has of it inside."""
+def _unpacked(remote: RemoteTask) -> Path:
+    """Return the run directory on this machine, extracted from what was sent."""
     import ray
 
-    place = hashlib.sha256(task.directory.encode()).hexdigest()[:16]
+    there = remote.task.directory
+    place = hashlib.sha256(str(there).encode()).hexdigest()[:16]
     folder = Path(tempfile.gettempdir()) / f"lm_experiments-{os.getuid()}-{place}"
-    directory = folder / Path(task.directory).parent.name / Path(task.directory).name
-    unpack(ray.get(task.packed[0]), directory)
+    directory = folder / there.parent.name / there.name
+    unpack(ray.get(remote.packed[0]), directory)
     return directory
 
 
@@ -144,7 +125,7 @@ def _asked_to_stop(key: bytes) -> bool:
 
 @contextmanager
 def _stopped_by(key: bytes) -> Iterator[None]:
-    """End this process's run, saved, once the sweep leaves a value under a key of the cluster.
+    """Have this process's run saved and ended once the sweep writes a value under a key.
 
     A Ctrl-C does not come here otherwise: Ray blocks SIGINT in all that it starts.
     """

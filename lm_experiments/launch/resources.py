@@ -1,4 +1,4 @@
-"""What a parallel launcher gives each run, and so how many are trained at once."""
+"""How many GPUs and CPUs each run gets, and so how many runs are trained at once."""
 
 from __future__ import annotations
 
@@ -15,14 +15,14 @@ AUTO = "auto"
 
 @dataclass(frozen=True)
 class Resources:
-    """What was typed: ``resources.gpus`` and ``resources.cpus`` of a run, None for auto."""
+    """``resources.gpus`` and ``resources.cpus`` of a run as typed, None for auto."""
 
     gpus: float | None = None
     cpus: float | None = None
 
     @property
     def given(self) -> dict[str, float]:
-        """What is not left to auto, by its key."""
+        """The values that are not auto, by key."""
         values = {"resources.gpus": self.gpus, "resources.cpus": self.cpus}
         return {key: value for key, value in values.items() if value is not None}
 
@@ -72,7 +72,7 @@ class Share:
 
 @dataclass(frozen=True)
 class Demand:
-    """What the largest of the runs asks for.
+    """What the largest of the runs needs.
 
     Attributes:
         devices: its ``trainer.devices``.
@@ -127,7 +127,7 @@ def check_enough(key: str, gpus: float, nodes: Sequence[Node], where: str) -> No
 
 
 def choose(asked: Resources, nodes: Sequence[Node], where: str, demand: Demand) -> Share:
-    """Return what each run gets: what was typed, and for the rest what the machines have.
+    """Return what each run gets: what was typed, the rest from what the machines have.
 
     Args:
         asked: what was typed.

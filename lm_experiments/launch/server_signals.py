@@ -1,7 +1,7 @@
-"""Imported by the fork server before all else: signals are for the trainings and their parent.
+"""Imported by the fork server before all else: it ignores the signals that ask a program to end.
 
-A scheduler sends SIGTERM to every process. Without its server, a parent cannot tell how a training
-ended, and would not wait for the checkpoint that it is saving.
+A scheduler sends SIGTERM to every process. Without its fork server, a parent cannot learn how a
+training ended, and would not wait for the checkpoint that it is saving.
 """
 
 from __future__ import annotations

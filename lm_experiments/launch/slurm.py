@@ -2,22 +2,30 @@
 
 from __future__ import annotations
 
+import dataclasses
 import os
 import signal
+from collections.abc import Sequence
 from typing import Any
 
-from omegaconf import DictConfig
+from omegaconf import DictConfig, OmegaConf
 
 from lm_experiments.errors import InputError
+from lm_experiments.launch.endings import failed
 from lm_experiments.launch.memory import gibibytes
+from lm_experiments.launch.processes import train_one_after_another
 from lm_experiments.launch.resources import Demand, Resources, Share
-from lm_experiments.study.job import run_job
+from lm_experiments.launch.task import Policy, Task
+from lm_experiments.rundir.results import FAILED, WAITING, RunError, run_status
 from lm_experiments.training.signals import StopSignals
 
+# The options that submitit has for every kind of cluster; others carry the cluster's name.
+COMMON = {"name", "nodes", "mem_gb", "timeout_min", "stderr_to_stdout"}
+COMMON |= {"cpus_per_task", "gpus_per_node", "tasks_per_node"}
 # Cores for each process of a run: what the cluster has is not seen from here.
 CPUS = 4
-# What tells a run to save itself, whatever the scheduler told the job.
-ASK = signal.SIGUSR1
+# Sent to a run so that it saves itself, whatever signal the job got.
+SAVE = signal.SIGUSR1
 OWN_KEYS = {"cpus_per_task": "resources.cpus", "gpus_per_node": "resources.gpus"}
 
 
@@ -50,7 +58,7 @@ def slurm_share(asked: Resources, demand: Demand, launcher: DictConfig) -> Share
 
 
 def local_share(asked: Resources, demand: Demand) -> Share:
-    """Return what each run gets of submitit's local executor, which starts all of them at once.
+    """Return what each run gets from submitit's local executor, which starts all of them at once.
 
     Raises:
         InputError: where a GPU is asked for: all runs would use the first.
@@ -65,31 +73,83 @@ def local_share(asked: Resources, demand: Demand) -> Share:
     return Share(cpus, 0, 1, max(1, int(cpus)), text)
 
 
-def run_queued(config: DictConfig) -> None:
-    """Train the run of a job, and save it before submitit queues the job again.
+def train_as_jobs(
+    kind: str, options: DictConfig, share: Share, tasks: Sequence[Task], policy: Policy
+) -> None:
+    """Train each run as a job of its own, and wait for all of them.
 
-    submitit asks with a signal before a job's time is over, or when it is preempted. Its own
-    handler ends the job at once; here it is called when the run has been saved.
+    Args:
+        kind: the launcher, slurm or submitit_local.
+        options: its options, ``hydra.launcher``.
 
     Raises:
-        SystemExit: where the job is to end, queued again or not.
+        SystemExit: where a run failed that ends the sweep.
     """
-    from submitit import JobEnvironment
+    executor = _executor("slurm" if kind == "slurm" else "local", options, share)
+    jobs = executor.map_array(Job(policy), tasks)
+    for job, task in zip(jobs, tasks, strict=True):
+        if job.exception() is not None and run_status(task.directory) == WAITING:
+            lost = f"Job {job.job_id} ended without a word; its log is {job.paths.stdout}."
+            failed(task.directory, RunError("ProcessDied", lost, None))
+        if policy.stop_on_failure and run_status(task.directory) == FAILED:
+            for other in jobs:
+                other.cancel(check=False)
+            raise SystemExit(1)
 
-    asked: list[int] = []
 
-    def ask(number: int, frame: Any) -> None:
-        asked.append(number)
-        os.kill(os.getpid(), ASK)
+class Job:
+    """What a job does: it trains one run, and saves it before submitit queues the job again."""
 
-    number = JobEnvironment._usr_sig()
-    requeue = signal.signal(number, ask)
-    try:
-        with StopSignals():
-            run_job(config)
-    except SystemExit:
-        if not asked or not callable(requeue):
-            raise
-        requeue(number, None)
-    finally:
-        signal.signal(number, requeue)
+    def __init__(self, policy: Policy) -> None:
+        self.policy = dataclasses.replace(policy, stop_on_failure=False)
+
+    def __call__(self, task: Task) -> None:
+        """Train the run of a job.
+
+        submitit asks with a signal before a job's time is over, or when it is preempted. Its own
+        handler ends the job at once; here it is called when the run has been saved.
+
+        Raises:
+            SystemExit: where the job ends before its run, queued again or not.
+        """
+        from submitit import JobEnvironment
+
+        asked: list[int] = []
+
+        def save(number: int, frame: Any) -> None:
+            asked.append(number)
+            os.kill(os.getpid(), SAVE)
+
+        number = JobEnvironment._usr_sig()
+        requeue = signal.signal(number, save)
+        try:
+            with StopSignals():
+                train_one_after_another([task], self.policy)
+        except SystemExit:
+            if not asked or not callable(requeue):
+                raise
+            requeue(number, None)
+        finally:
+            signal.signal(number, requeue)
+
+    def checkpoint(self, task: Task) -> Any:
+        """Return what a job does that is queued again: the same."""
+        from submitit.helpers import DelayedSubmission
+
+        return DelayedSubmission(self, task)
+
+
+def _executor(cluster: str, options: DictConfig, share: Share) -> Any:
+    """Return submitit's executor; the options are those of Hydra's launcher plugin."""
+    import submitit
+
+    values: Any = OmegaConf.to_container(options, resolve=True)
+    folder = values.pop("submitit_folder")
+    timeouts = {"slurm_max_num_timeout": values.pop("max_num_timeout", 0)}
+    executor = submitit.AutoExecutor(folder, cluster, **(timeouts if cluster == "slurm" else {}))
+    values |= {"cpus_per_task": int(share.cpus), "gpus_per_node": int(share.gpus) or None}
+    del values["_target_"]
+    executor.update_parameters(
+        **{key if key in COMMON else f"{cluster}_{key}": value for key, value in values.items()}
+    )
+    return executor

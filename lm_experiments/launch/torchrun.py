@@ -2,7 +2,7 @@
 
 torchrun --standalone --nproc-per-node 2 -m lm_experiments.launch.torchrun RUN_DIRECTORY
 
-After the directory may come ``code_paths=[my_norm.py]``: what a run directory names is not run.
+The user's own code is named again: ``code_paths=[my_norm.py]`` after the directory.
 """
 
 from __future__ import annotations
@@ -12,27 +12,26 @@ from collections.abc import Sequence
 from contextlib import nullcontext
 from pathlib import Path
 
-from lm_experiments.rundir.identity import read_identity
+from lm_experiments.rundir.claim import claimed
 from lm_experiments.rundir.results import is_done
-from lm_experiments.study.choices import load_installed, take_code_paths
-from lm_experiments.training.fit import claimed, train_claimed
+from lm_experiments.training.fit import train_rank
+from lm_experiments.training.user_code import load_installed, take_code_paths
 from lm_experiments.training.world import world_of_environment
 
 
 def main(words: Sequence[str]) -> None:
-    """Train, where nobody has; the first process claims the directory for all.
+    """Train, unless the run is done; rank zero claims the directory for all.
 
     Raises:
-        InputError: where torchrun was told another number of processes than the run.
+        InputError: where torchrun was given another number of processes than the run has devices.
     """
     load_installed()
     [run_dir] = map(Path, take_code_paths(words))
     world = world_of_environment()
-    identity = read_identity(run_dir)
     if is_done(run_dir):
         return
-    with claimed(run_dir) if world.leads else nullcontext(True):
-        train_claimed(run_dir, identity, world)
+    with claimed(run_dir) if world.is_rank_zero else nullcontext():
+        train_rank(run_dir, world)
 
 
 if __name__ == "__main__":

@@ -7,6 +7,7 @@ forward passes. Norms, activations and the softmax are not counted.
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import cache
 
 from torch import nn
 
@@ -40,8 +41,9 @@ class Ledger:
         return 3 * self.forward_flops // self.context_length
 
 
+@cache
 def count(config: ModelConfig) -> Ledger:
-    """Count the parameters and FLOPs of the architecture ``config`` describes."""
+    """Count the parameters and FLOPs of the architecture ``config`` describes, once for each."""
     model = sketch_model(config)
     parts = _parameters_by_part(model)
     total = sum(parts.values())

@@ -1,7 +1,6 @@
-"""From what was typed to runs: composed, checked, planned, started, and told about.
+"""What is to be trained: from the words of a command to runs that are checked and planned.
 
-`command.py` is where `scripts/train.py` enters. `choices.py` offers components to Hydra,
-`plan.py` turns a composed configuration into a checked run with a name, `sweeper.py` plans a
-sweep and hands what is missing to Hydra's launcher, `isolation.py` gives each run a process.
-`catalogue.py` is what `scripts/components.py` prints.
+`sweeper.py` is Hydra's plugin for ``-m`` and calls `planner.py`: `expand.py` turns words into the
+overrides of each run, `plan.py` a composed configuration into a checked run with its directory,
+`checks.py` looks for arms that change nothing, `preview.py` prints the plan, `record.py` keeps it.
 """

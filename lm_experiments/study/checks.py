@@ -1,4 +1,4 @@
-"""What is looked at before anything trains: does an arm differ, and does it start sanely?"""
+"""Checks before training: does an arm differ from the baseline, and does it start sanely?"""
 
 from __future__ import annotations
 
@@ -20,10 +20,10 @@ from lm_experiments.study.plan import PlannedRun, corpus_of
 from lm_experiments.training.config import RunConfig
 from lm_experiments.training.devices import find_device
 
-# A start is judged on this much: enough to see most differences, little enough for any size.
+# The size of the batch that is tried: shows most differences, and is cheap for any model.
 SEQUENCES = 2
 TOKENS = 64
-# Where the end of a document is looked for, from the start of the training text.
+# How much of the training text is searched for the end of a document.
 SEARCHED_TOKENS = 1 << 22
 
 Windows = tuple[Tensor, Tensor]
@@ -52,7 +52,7 @@ class Start:
 
 
 def look_at_start(label: str, run: PlannedRun) -> Start:
-    """Build an arm's model, and take one loss and its gradients; nothing is updated.
+    """Build an arm's model, and compute one loss and its gradients; nothing is updated.
 
     Raises:
         InputError: where that raises; it would in training too.
@@ -77,10 +77,10 @@ def _first_windows(config: RunConfig) -> Windows:
     return inputs[:SEQUENCES], targets[:SEQUENCES]
 
 
-def _telling_windows(config: RunConfig) -> Windows:
-    """Return whole windows, one of them with the end of a document inside where there is one.
+def _full_windows(config: RunConfig) -> Windows:
+    """Return full-length windows, one of them across the end of a document where there is one.
 
-    A window of attention shows only beyond it, and a document mask only across documents.
+    An attention window shows only beyond its length, and a document mask only across documents.
     """
     inputs, targets = _first_windows(config)
     corpus, length = corpus_of(config), config.model.context_length
@@ -103,11 +103,10 @@ def _start(config: RunConfig, windows: Windows) -> Start:
 
 
 def expected_loss(config: ModelConfig, model: Transformer) -> float | None:
-    """Return the initial loss that a normalised stream and a random head give.
+    """Return the initial loss that a normalised residual stream and a random head give.
 
-    Logits then have variance ``d_model * var(head)``, and the loss is ln V plus half of it.
-    Without norms that fix the size of the stream, or with a head that is the embedding, this does
-    not hold.
+    Logits then have variance ``d_model * var(head)``, and the loss is ln V plus half of it. Returns
+    None where this does not hold: for norms ``none`` and ``dyt``, and with a tied head.
     """
     if config.norm.name in ("none", "dyt") or config.tie_embeddings:
         return None
@@ -148,7 +147,7 @@ def check_differences(
             continue
         if _optimisation(run.config) != _optimisation(reference.config):
             continue
-        windows = _telling_windows(reference.config)
+        windows = _full_windows(reference.config)
         if _same(_start(run.config, windows), _start(reference.config, windows)):
             raise InputError(
                 f"Arm {label!r} ({' '.join(run.config.arm_overrides) or 'no overrides'}) changes "
@@ -159,7 +158,7 @@ def check_differences(
 
 
 def warnings(config: RunConfig) -> list[str]:
-    """Return what is known to go wrong, or to mislead, with this combination of choices."""
+    """Return the known pitfalls of this combination of choices."""
     return [text for applies, text in WARNINGS if applies(config)]
 
 
@@ -236,7 +235,7 @@ def _same(one: Start, other: Start) -> bool:
 
 
 def _optimisation(config: RunConfig) -> list[Any]:
-    """Return all that shapes training beside the model, as it takes effect."""
+    """Return what shapes training beside the model, as it takes effect."""
     total = config.trainer.max_steps
     return [
         config.optimizer,

@@ -10,9 +10,8 @@ from dataclasses import dataclass, field
 from hydra.core.override_parser.types import Override
 
 from lm_experiments.errors import InputError
-from lm_experiments.rundir.study import Study
-from lm_experiments.study.identity import arm_label, sweep_name
-from lm_experiments.study.job import arm_overrides
+from lm_experiments.rundir.study import REPORT, TUNE, TUNED, Study
+from lm_experiments.study.identity import arm_label, arm_overrides, sweep_name
 
 # Keys of the command line that say which sweep, and so are not passed on to its runs.
 OF_THE_SWEEP = ("study", "plan", "name")
@@ -20,28 +19,38 @@ OF_THE_SWEEP = ("study", "plan", "name")
 # Keys by which this program names a run.
 NAMING = ("name", "arm", "arm_overrides", "control", "seed")
 
-REPORT, TUNED, TUNE = "report", "tuned", "tune"
-
 
 @dataclass(frozen=True)
-class Job:
-    """One run to be: its overrides, and what it is for.
+class RunSpec:
+    """A run as it is declared: its overrides, and its role in the sweep.
 
     Attributes:
         overrides: as typed, the run's sweep, arm and seed among them.
-        role: ``report`` at the baseline's setting, ``tuned`` at the arm's own best, ``tune`` for a
-            trial.
+        role: one of `rundir.study.ROLES`.
         setting: the values that tuning chose.
     """
 
-    overrides: tuple[str, ...]
+    overrides: tuple[str, ...] = ()
     role: str = REPORT
     setting: Mapping[str, float] = field(default_factory=dict)
 
     @property
     def words(self) -> list[str]:
-        """What makes the job another than its neighbours, as typed."""
+        """The overrides that tell the run from its neighbours, as typed."""
         return [text for text in self.overrides if _key(text) not in NAMING]
+
+    @property
+    def seed(self) -> int | None:
+        """The seed, None where the overrides name none, or no plain number."""
+        seeds = [_value(text) for text in self.overrides if _key(text) == "seed"]
+        return int(seeds[-1]) if seeds and seeds[-1].isdecimal() else None
+
+    @property
+    def shared(self) -> tuple[str, ...]:
+        """The overrides that the runs of all seeds have in common."""
+        if self.seed is None:
+            return self.overrides
+        return tuple(text for text in self.overrides if _key(text) != "seed")
 
 
 def swept_keys(overrides: Sequence[Override]) -> list[str]:
@@ -50,47 +59,47 @@ def swept_keys(overrides: Sequence[Override]) -> list[str]:
     return [key for key in keys if key != "seed"]
 
 
-def ad_hoc_jobs(overrides: Sequence[Override], name: str | None, arm: str | None) -> list[Job]:
-    """Return a job for every combination of the values given."""
+def grid_specs(overrides: Sequence[Override], name: str | None, arm: str | None) -> list[RunSpec]:
+    """Return a run for every combination of the values given."""
     swept = swept_keys(overrides)
-    combinations = [list(job) for job in itertools.product(*map(_values, overrides))]
+    combinations = [list(values) for values in itertools.product(*map(_values, overrides))]
     fixed = [text for text in combinations[0] if _key(text) not in swept]
     name = name or sweep_name(swept, arm_overrides(fixed))
-    jobs = []
+    specs = []
     for combination in combinations:
         own = [text for text in arm_overrides(combination) if _key(text) in swept]
         kept = [text for text in combination if _key(text) not in OF_THE_SWEEP]
-        jobs.append(Job((*kept, *_named(name, arm or arm_label(own), own))))
-    return jobs
+        specs.append(RunSpec((*kept, *_named(name, arm or arm_label(own), own))))
+    return specs
 
 
-def study_jobs(study: Study, overrides: Sequence[Override], name: str | None) -> list[Job]:
-    """Return a job for every arm and seed of a study, at the setting of the command line."""
+def study_specs(study: Study, overrides: Sequence[Override], name: str | None) -> list[RunSpec]:
+    """Return a run for every arm and seed of a study, at the setting of the command line."""
     fixed = _fixed(overrides)
     return [
-        _study_job(study, fixed, name, arm, seed, REPORT, {})
+        _study_spec(study, fixed, name, arm, seed, REPORT, {})
         for arm in study.arms
         for seed in seeds_of(study, overrides)
     ]
 
 
-def tuning_jobs(
+def trial_specs(
     study: Study, overrides: Sequence[Override], name: str | None, values: Sequence[float]
-) -> list[Job]:
+) -> list[RunSpec]:
     """Return the trials of the tuned key at ``values``: every arm, every tuning seed."""
     assert study.tune is not None
     fixed = _fixed(overrides)
     return [
-        _study_job(study, fixed, name, arm, seed, TUNE, {study.tune.key: value})
+        _study_spec(study, fixed, name, arm, seed, TUNE, {study.tune.key: value})
         for arm in study.arms
         for value in values
         for seed in study.tune.seeds
     ]
 
 
-def tuned_jobs(
+def tuned_specs(
     study: Study, overrides: Sequence[Override], name: str | None, best: Mapping[str, float]
-) -> list[Job]:
+) -> list[RunSpec]:
     """Return the reporting runs at the settings that tuning chose.
 
     Each arm runs at the baseline's best, to be compared at equal settings, and at its own.
@@ -100,7 +109,7 @@ def tuned_jobs(
     settings = [(REPORT, arm, best[study.baseline]) for arm in study.arms]
     settings += [(TUNED, arm, best[arm]) for arm in study.arms]
     return [
-        _study_job(study, fixed, name, arm, seed, role, {study.tune.key: value})
+        _study_spec(study, fixed, name, arm, seed, role, {study.tune.key: value})
         for role, arm, value in settings
         for seed in seeds_of(study, overrides)
     ]
@@ -117,18 +126,7 @@ def seeds_of(study: Study, overrides: Sequence[Override]) -> list[int]:
     return [int(text) for text in texts]
 
 
-def without_seed(job: Job) -> tuple[str, ...]:
-    """Return the overrides that the runs of all seeds share."""
-    return tuple(text for text in job.overrides if _key(text) != "seed")
-
-
-def seed_of(job: Job) -> int | None:
-    """Return the job's seed, None where its overrides name none."""
-    seeds = [_value(text) for text in job.overrides if _key(text) == "seed"]
-    return int(seeds[-1]) if seeds and seeds[-1].isdecimal() else None
-
-
-def _study_job(
+def _study_spec(
     study: Study,
     fixed: Sequence[str],
     name: str | None,
@@ -136,7 +134,7 @@ def _study_job(
     seed: int,
     role: str,
     setting: Mapping[str, float],
-) -> Job:
+) -> RunSpec:
     own = study.arms[arm]
     tuned = [f"{key}={value!r}" for key, value in setting.items()]
     if clash := {_key(text) for text in own} & set(setting):
@@ -144,9 +142,9 @@ def _study_job(
     # Typed later wins: the study's own, then the command line's, then what makes the arm.
     merged = {_key(text): text for text in [*study.overrides, *fixed, *tuned, *own]}
     name = name or sweep_name([study.name], arm_overrides(fixed))
-    control = [f"control={quoted(arm)}"] if arm in study.controls else []
+    control = [f"control={_quoted(arm)}"] if arm in study.controls else []
     named = _named(name, arm, own)
-    return Job((*merged.values(), f"seed={seed}", *control, *named), role, setting)
+    return RunSpec((*merged.values(), f"seed={seed}", *control, *named), role, setting)
 
 
 def _fixed(overrides: Sequence[Override]) -> list[str]:
@@ -179,10 +177,10 @@ def _value(override: str) -> str:
 
 
 def _named(name: str, arm: str, own: Sequence[str]) -> list[str]:
-    listed = ",".join(map(quoted, own))
-    return [f"name={quoted(name)}", f"arm={quoted(arm)}", f"arm_overrides=[{listed}]"]
+    listed = ",".join(map(_quoted, own))
+    return [f"name={_quoted(name)}", f"arm={_quoted(arm)}", f"arm_overrides=[{listed}]"]
 
 
-def quoted(text: str) -> str:
+def _quoted(text: str) -> str:
     """Return the text as Hydra's command line reads it back."""
     return json.dumps(text, ensure_ascii=False)

@@ -93,6 +93,26 @@ NEUTRAL: dict[str, dict[str, Any]] = {
     },
     "tokenizer": {"end_of_text": None},
 }
+# Keys that name, place or watch a run, and so do not make it another arm.
+NOT_ARM = (
+    "seed",
+    "name",
+    "arm",
+    "arm_overrides",
+    "control",
+    "runs_dir",
+    "cache_dir",
+    "code_paths",
+    "logger",
+    "study",
+    "plan",
+    "compile",
+    "on_failure",
+    "retries",
+    "resources",
+    "ray",
+    "hydra",
+)
 SLUG_LENGTH = 80
 
 
@@ -122,6 +142,17 @@ def config_hash(config: RunConfig, data_hash: str, precision: str) -> str:
         values["tokenizer"]["files"] = tokenizer_files
     values["code"] = [_file_hash(path) for path in config.code_paths]
     return hashlib.sha256(json.dumps(values, sort_keys=True).encode()).hexdigest()
+
+
+def arm_overrides(overrides: Sequence[str]) -> list[str]:
+    """Return the overrides that make an arm: not those that only name, place or watch a run."""
+    keys = [text.split("=", 1)[0].lstrip("+~") for text in overrides]
+    elsewhere = {f"trainer.{key}" for key in NOT_IDENTITY["trainer"]}
+    return [
+        text
+        for text, key in zip(overrides, keys, strict=True)
+        if key.split(".")[0] not in NOT_ARM and key not in elsewhere
+    ]
 
 
 def arm_label(overrides: Sequence[str]) -> str:

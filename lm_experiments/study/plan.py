@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Mapping
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -13,9 +13,11 @@ from omegaconf import DictConfig, OmegaConf
 
 from lm_experiments.data import DataConfig, PreparedData, TokenizerConfig, prepare, windows
 from lm_experiments.errors import InputError
-from lm_experiments.model import Ledger, ModelConfig, count
+from lm_experiments.launch.task import Task
+from lm_experiments.model import Ledger, count
 from lm_experiments.rundir.identity import Identity, write_identity
 from lm_experiments.rundir.results import run_status
+from lm_experiments.study.expand import RunSpec
 from lm_experiments.study.identity import arm_label, config_hash, directory_name
 from lm_experiments.training.config import RunConfig, load_config, run_config, save_config
 from lm_experiments.training.devices import find_device
@@ -28,7 +30,6 @@ NOT_OF_A_RUN = (
     "match_tolerance",
     "study",
     "plan",
-    "directory",
     "on_failure",
     "retries",
     "resources",
@@ -44,6 +45,7 @@ class PlannedRun:
         directory: where it is, or will be.
         ledger: the parameters and FLOPs of its architecture.
         status: done, failed or interrupted as its result says, else waiting.
+        spec: how it was declared.
     """
 
     config: RunConfig
@@ -52,6 +54,13 @@ class PlannedRun:
     data_hash: str
     ledger: Ledger
     status: str
+    spec: RunSpec = field(default_factory=RunSpec)
+
+    @property
+    def task(self) -> Task:
+        """What launch is given of the run."""
+        devices = self.config.trainer.devices
+        return Task(self.directory, tuple(self.config.code_paths), devices)
 
     @property
     def identity(self) -> Identity:
@@ -90,13 +99,13 @@ def checked(values: Mapping[str, Any]) -> RunConfig:
     if known["arm"] is None:
         known["arm"] = arm_label(known["arm_overrides"])
     config = run_config({**known, "model": model})
-    counted(config.model)
+    count(config.model)
     find_device(config)
     return config
 
 
-def planned(config: RunConfig) -> PlannedRun:
-    """Complete a checked configuration with its corpus, and find its place.
+def planned(config: RunConfig, spec: RunSpec | None = None) -> PlannedRun:
+    """Complete a checked configuration with its corpus, and find its directory.
 
     Raises:
         ValueError: where the corpus does not serve, or the place is taken by something else.
@@ -113,9 +122,15 @@ def planned(config: RunConfig) -> PlannedRun:
         directory=directory,
         config_hash=identity,
         data_hash=data.data_hash,
-        ledger=counted(config.model),
+        ledger=count(config.model),
         status=run_status(directory),
+        spec=spec or RunSpec(),
     )
+
+
+def distinct(runs: Sequence[PlannedRun]) -> list[PlannedRun]:
+    """Return each run once: specs that differ in nothing that counts lead to the same run."""
+    return list({run.config_hash: run for run in reversed(runs)}.values())[::-1]
 
 
 def make_directory(run: PlannedRun) -> None:
@@ -138,12 +153,6 @@ def make_directory(run: PlannedRun) -> None:
 def corpus_of(config: RunConfig) -> PreparedData:
     """Return the run's corpus, prepared if need be; a process does this once for each corpus."""
     return _prepared(config.data.corpus, config.tokenizer, config.cache_dir)
-
-
-@cache
-def counted(model: ModelConfig) -> Ledger:
-    """Return the ledger of an architecture, counted once."""
-    return count(model)
 
 
 @cache

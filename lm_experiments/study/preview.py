@@ -1,4 +1,4 @@
-"""The plan: what would be trained, checked, counted and timed, printed before anything is."""
+"""Prints the plan before training: arms, sizes, warnings, and the estimated time."""
 
 from __future__ import annotations
 
@@ -9,9 +9,10 @@ from collections.abc import Mapping, Sequence
 import torch
 
 from lm_experiments.data import EvaluationBatches, TrainingBatches
-from lm_experiments.launch.backend import Backend
+from lm_experiments.launch.launcher import Launcher
 from lm_experiments.model import build_model
-from lm_experiments.rundir.study import Study
+from lm_experiments.rundir.results import DONE
+from lm_experiments.rundir.study import TUNE, Study
 from lm_experiments.rundir.words import duration
 from lm_experiments.study.checks import (
     Start,
@@ -20,9 +21,7 @@ from lm_experiments.study.checks import (
     look_at_start,
     warnings,
 )
-from lm_experiments.study.expand import TUNE
-from lm_experiments.study.plan import PlannedRun, corpus_of
-from lm_experiments.study.record import Planned, first_of_each
+from lm_experiments.study.plan import PlannedRun, corpus_of, distinct
 from lm_experiments.training.config import RunConfig
 from lm_experiments.training.devices import find_device
 
@@ -34,13 +33,15 @@ TIMED_STEPS = 2
 SHOWN_ARMS = 4
 
 
-def preview(runs: Sequence[Planned], study: Study | None, backend: Backend, only: bool) -> bool:
+def preview(
+    runs: Sequence[PlannedRun], study: Study | None, launcher: Launcher | None, only: bool
+) -> bool:
     """Print the plan, and check what a declared study must hold to.
 
     Args:
         runs: all that is planned.
         study: the declared study, where there is one.
-        backend: where the runs would be trained.
+        launcher: what would train the runs; None for a single run.
         only: print the whole plan, also where nothing is left to train, and train nothing.
 
     Returns:
@@ -50,8 +51,7 @@ def preview(runs: Sequence[Planned], study: Study | None, backend: Backend, only
         InputError: where an arm of a study changes nothing.
     """
     arms = _arms(runs)
-    distinct = [item.run for item in first_of_each(runs)]
-    waiting = [run for run in distinct if run.status != "done"]
+    waiting = [run for run in distinct(runs) if run.status != DONE]
     starts: dict[str, Start] = {}
     if study is not None:
         check_distinct(arms)
@@ -63,15 +63,15 @@ def preview(runs: Sequence[Planned], study: Study | None, backend: Backend, only
     print(_aligned([header, *(_row(arms, baseline, arm, starts) for arm in arms)]))
     for line in [_matching(arms, baseline), *_remarks(arms, starts)]:
         print(line)
-    if backend.share is not None:
-        print(f"hydra/launcher={backend.kind}: {backend.share.text}")
-    print(_total(runs, len(distinct), waiting, backend, only), flush=True)
+    if launcher is not None and launcher.share is not None:
+        print(f"hydra/launcher={launcher.kind}: {launcher.share.text}")
+    print(f"{_counts(runs, waiting)}{_time(waiting, launcher, only)}.", flush=True)
     return not only
 
 
-def _arms(runs: Sequence[Planned]) -> dict[str, PlannedRun]:
+def _arms(runs: Sequence[PlannedRun]) -> dict[str, PlannedRun]:
     """Return the first run of each arm, at the setting it is reported at."""
-    arms = {item.run.config.arm: item.run for item in reversed(runs) if item.job.role != TUNE}
+    arms = {run.config.arm: run for run in reversed(runs) if run.spec.role != TUNE}
     return dict(reversed(arms.items()))
 
 
@@ -115,7 +115,7 @@ def _matching(arms: Mapping[str, PlannedRun], baseline: str) -> str:
 
 
 def _remarks(arms: Mapping[str, PlannedRun], starts: Mapping[str, Start]) -> list[str]:
-    """Return what deserves a look before training, each thing once."""
+    """Return the warnings, each once, with the arms it applies to."""
     by_text: dict[str, list[str]] = {}
     for arm, run in arms.items():
         for text in [*warnings(run.config), *_start_remarks(starts.get(arm))]:
@@ -139,42 +139,43 @@ def _start_remarks(start: Start | None) -> list[str]:
     return []
 
 
-def _total(
-    runs: Sequence[Planned],
-    distinct: int,
-    waiting: Sequence[PlannedRun],
-    backend: Backend,
-    only: bool,
-) -> str:
-    arms = len({item.run.config.arm for item in runs})
-    seeds = sorted({item.run.config.seed for item in runs})
-    text = f"{distinct} runs: {arms} arms, seeds {', '.join(map(str, seeds))}"
-    if repeated := len(runs) - distinct:
+def _counts(runs: Sequence[PlannedRun], waiting: Sequence[PlannedRun]) -> str:
+    count = len(distinct(runs))
+    arms = len({run.config.arm for run in runs})
+    seeds = sorted({run.config.seed for run in runs})
+    text = f"{_number(count, 'run')}: {_number(arms, 'arm')}, "
+    text += f"seed{'s' if len(seeds) > 1 else ''} {', '.join(map(str, seeds))}"
+    if repeated := len(runs) - count:
         text += f" ({repeated} more are the same run as one of these: counted once)"
-    text += f"; {distinct - len(waiting)} done already, {len(waiting)} to train"
-    if len(waiting) > 1 or (waiting and only):
-        seconds = estimated_seconds(waiting)
-        text += f", {_time(seconds, backend)}" if seconds else ""
-    return text + "."
+    return f"{text}; {count - len(waiting)} done already, {len(waiting)} to train"
 
 
-def _time(seconds: Sequence[float], backend: Backend) -> str:
-    """Return how long runs of so many seconds take together, and what they use."""
-    share = backend.share
-    if share is None:
-        return f"in about {duration(sum(seconds))} one after another"
-    slots = min(share.slots, len(seconds))
-    text = f"in about {duration(max(sum(seconds) / slots, *seconds))}, {slots} at once"
-    if share.gpus:
-        text += f": {sum(seconds) * share.gpus / 3600:,.2f} GPU-hours"
-    return text + (", where its machines are as fast as this one" if backend.far else "")
+def _number(count: int, noun: str) -> str:
+    return f"{count} {noun}" if count == 1 else f"{count} {noun}s"
+
+
+def _time(waiting: Sequence[PlannedRun], launcher: Launcher | None, only: bool) -> str:
+    """Return how long the runs take together and what they use; nothing for a run to be started."""
+    if not waiting or (len(waiting) == 1 and not only):
+        return ""
+    seconds = estimated_seconds(waiting)
+    if not seconds:
+        return ""
+    if launcher is None or launcher.share is None:
+        together = " one after another" if len(waiting) > 1 else ""
+        return f", in about {duration(sum(seconds))}{together}"
+    slots = min(launcher.share.slots, len(seconds))
+    text = f", in about {duration(max(sum(seconds) / slots, *seconds))}, {slots} at once"
+    if launcher.share.gpus:
+        text += f": {sum(seconds) * launcher.share.gpus / 3600:,.2f} GPU-hours"
+    return text + (", if its machines are as fast as this one" if launcher.is_remote else "")
 
 
 def estimated_seconds(runs: Sequence[PlannedRun]) -> list[float] | None:
     """Return the training time of each run on this machine, from timed steps of the first.
 
-    Others are taken to be slower or faster as their FLOPs per token are more or less. None where
-    the first does not train at all: its run will say why.
+    Others scale with their FLOPs per token. None where the first does not train at all: its run
+    will say why.
     """
     first = runs[0]
     try:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -17,7 +16,6 @@ from lm_experiments.rundir.names import SWEEP
 from lm_experiments.rundir.results import run_status
 from lm_experiments.rundir.study import Study
 from lm_experiments.rundir.sweeps import SweepRecord, SweepRow, read_sweep, write_sweep
-from lm_experiments.study.expand import Job, quoted
 from lm_experiments.study.identity import NOT_IDENTITY
 from lm_experiments.study.plan import PlannedRun
 from lm_experiments.training.config import load_config, plain_values
@@ -27,26 +25,8 @@ EXTENDABLE = ("seeds", "tune")
 SHOWN_DIFFERENCES = 3
 
 
-@dataclass(frozen=True)
-class Planned:
-    """A job and the run it leads to."""
-
-    job: Job
-    run: PlannedRun
-
-    @property
-    def words(self) -> list[str]:
-        """The overrides by which a launcher's job finds the run's directory."""
-        return [*self.job.overrides, f"directory={quoted(str(self.run.directory))}"]
-
-
-def first_of_each(planned: Sequence[Planned]) -> list[Planned]:
-    """Return each run once: jobs that differ in nothing that counts lead to the same run."""
-    return list({item.run.config_hash: item for item in reversed(planned)}.values())[::-1]
-
-
 def record_sweep(
-    folder: Path, planned: Sequence[Planned], axes: Sequence[str], study: Study | None = None
+    folder: Path, runs: Sequence[PlannedRun], axes: Sequence[str], study: Study | None = None
 ) -> None:
     """Add the planned runs to the folder's ``sweep.json``; those it knows keep their place.
 
@@ -59,11 +39,11 @@ def record_sweep(
         known = read_sweep(folder) or SweepRecord()
         _check_study(folder, known.study, study)
         rows = {row.cell: row for row in known.runs}
-        for item in planned:
-            row = _row(item)
+        for run in runs:
+            row = _row(run)
             there = rows.setdefault(row.cell, row)
             if there.config_hash != row.config_hash:
-                _check_replaceable(folder, there, item.run)
+                _check_replaceable(folder, there, run)
                 rows[row.cell] = row
         record = SweepRecord(
             name=folder.name,
@@ -75,15 +55,15 @@ def record_sweep(
         write_sweep(folder, record)
 
 
-def _row(item: Planned) -> SweepRow:
+def _row(run: PlannedRun) -> SweepRow:
     return SweepRow(
-        arm=item.run.config.arm,
-        seed=item.run.config.seed,
-        directory=item.run.directory.name,
-        config_hash=item.run.config_hash,
-        overrides=item.run.config.arm_overrides,
-        role=item.job.role,
-        setting=dict(item.job.setting),
+        arm=run.config.arm,
+        seed=run.config.seed,
+        directory=run.directory.name,
+        config_hash=run.config_hash,
+        overrides=run.config.arm_overrides,
+        role=run.spec.role,
+        setting=dict(run.spec.setting),
     )
 
 

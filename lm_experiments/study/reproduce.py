@@ -13,15 +13,15 @@ from statistics import stdev
 from typing import Any
 
 from lm_experiments.errors import InputError
-from lm_experiments.launch.fork import train_isolated
+from lm_experiments.launch.processes import train
 from lm_experiments.model.registry import UnknownComponentError
 from lm_experiments.rundir.results import DONE, Result, read_result
-from lm_experiments.study.choices import named_files, take_code_paths
 from lm_experiments.study.plan import PlannedRun, make_directory, planned
 from lm_experiments.training.config import RunConfig, load_config
 from lm_experiments.training.devices import find_device
 from lm_experiments.training.logger_config import LoggerConfig
 from lm_experiments.training.result import provenance
+from lm_experiments.training.user_code import named_files, take_code_paths
 
 FORMAT = 1
 BIT_EQUAL, WITHIN_NOISE, DIFFERS, FAILED = "bit-equal", "within noise", "differs", "failed"
@@ -188,12 +188,10 @@ def plan_cell(cell: Cell, out: Path, code_paths: Sequence[str]) -> PlannedRun:
 def train_again(cell: Cell, run: PlannedRun) -> Retrained:
     """Train the planned cell in a process of its own, and compare it with what was recorded."""
     make_directory(run)
-    code = train_isolated(
-        run.directory, run.identity, run.config.code_paths, run.config.trainer.devices
-    )
+    ending = train(run.task)
     result = read_result(run.directory)
-    if code != 0 or result is None or result.status != DONE or result.val_loss is None:
-        error = (result and result.error) or f"the process ended: exit code {code}"
+    if ending.status != DONE or result is None or result.val_loss is None:
+        error = (result and result.error) or ending.text(run.directory)
         return Retrained(cell, None, reason=str(error))
     return Retrained(cell, result.val_loss, tuple(_changes(cell.result, result)))
 

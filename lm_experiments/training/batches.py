@@ -11,13 +11,13 @@ from torch.utils.data import DataLoader, Dataset, Sampler
 
 from lm_experiments.data import IGNORE_INDEX, EvaluationBatches, PreparedData, TrainingBatches
 from lm_experiments.training.config import RunConfig
-from lm_experiments.training.world import ALONE, World
+from lm_experiments.training.world import SINGLE_PROCESS, World
 
 
 class StepsLeft(Sampler[int]):
-    """The steps from the one the trainer stands at; its length is that of the whole run.
+    """The steps from the current one; its length is that of the whole run.
 
-    Lightning counts the batches of a resumed run from where it was, and compares with the length.
+    Lightning counts the batches of a resumed run from where it stopped.
     """
 
     def __init__(self, trainer: Trainer, max_steps: int) -> None:
@@ -32,7 +32,7 @@ class StepsLeft(Sampler[int]):
 
 
 class Part(Dataset[Any]):
-    """The part of each training batch that one process draws; the parts are disjoint."""
+    """This rank's part of each training batch; the parts are disjoint."""
 
     def __init__(self, batches: TrainingBatches, world: World) -> None:
         self.batches = batches
@@ -43,10 +43,10 @@ class Part(Dataset[Any]):
 
 
 class EvenBatches(Dataset[Any]):
-    """One process's evaluation batches, filled up to as many as the first process has.
+    """One rank's evaluation batches, padded to as many as rank zero has.
 
-    Shards of a model can only be put together when all ask for them. What is added has no target
-    that counts.
+    A sharded model is gathered only when all ranks ask for it. The padding has no target that
+    counts.
     """
 
     def __init__(self, own: EvaluationBatches, count: int) -> None:
@@ -64,10 +64,10 @@ class EvenBatches(Dataset[Any]):
 
 
 class Batches(LightningDataModule):
-    """Training batches from the step the run stands at, and the whole validation set."""
+    """Training batches from the current step on, and the whole validation set."""
 
     def __init__(
-        self, config: RunConfig, data: PreparedData, pin_memory: bool, world: World = ALONE
+        self, config: RunConfig, data: PreparedData, pin_memory: bool, world: World = SINGLE_PROCESS
     ) -> None:
         super().__init__()
         self.config = config

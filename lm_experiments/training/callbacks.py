@@ -1,4 +1,4 @@
-"""What happens around the steps: progress for people, checkpoints, an end to bad numbers."""
+"""Callbacks of a run: checkpoints, a stop at non-finite numbers, interruption, progress."""
 
 from __future__ import annotations
 
@@ -13,17 +13,17 @@ from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn, Ti
 from lm_experiments.training.checkpoints import save_checkpoint
 from lm_experiments.training.module import LanguageModel
 from lm_experiments.training.signals import StopSignals
-from lm_experiments.training.world import ALONE, World
+from lm_experiments.training.world import SINGLE_PROCESS, World
 
 
 class AtStepEnd(Callback):
-    """Acts once a step is over, its validation included where one is due.
+    """Acts after each step, and after its validation where one is due.
 
-    A state saved here holds all that was logged up to its step, and nothing is logged twice.
+    A checkpoint saved here holds all that was logged up to its step; nothing is logged twice.
     """
 
     def step_over(self, trainer: Trainer, module: LanguageModel) -> None:
-        """Act after the step the trainer stands at."""
+        """Act after the current step."""
         raise NotImplementedError
 
     def on_train_batch_end(self, trainer: Trainer, pl_module: Any, *args: Any) -> None:
@@ -51,15 +51,15 @@ class Checkpoints(AtStepEnd):
             save_checkpoint(trainer, self.run_dir)
 
     def on_train_end(self, trainer: Trainer, pl_module: Any) -> None:
-        """Save the end of the run, unless its numbers are useless."""
+        """Save at the end of the run, unless its numbers are not finite."""
         if trainer.global_step >= trainer.max_steps and pl_module.is_finite():
             save_checkpoint(trainer, self.run_dir)
 
 
 class StopAtBadNumbers(Callback):
-    """Ends a run whose loss or gradient is no longer a number: nothing will bring it back.
+    """Ends a run whose loss or gradient norm is not finite; it cannot recover.
 
-    Both are looked at where they are logged, so a bad number is noticed within one interval.
+    Both are checked where they are logged, so it is noticed within one log interval.
     """
 
     def on_train_batch_end(self, trainer: Trainer, pl_module: Any, *args: Any) -> None:
@@ -69,44 +69,44 @@ class StopAtBadNumbers(Callback):
 
 
 class Interruption(AtStepEnd):
-    """Turns a signal that asks for an end into one between two steps, with a checkpoint.
+    """On a signal, saves a checkpoint after the current step and exits.
 
-    Of several processes all stop after the same step, whichever of them the signal reached.
+    All processes stop after the same step, whichever of them received the signal.
     """
 
-    def __init__(self, run_dir: Path, signals: StopSignals, world: World = ALONE) -> None:
+    def __init__(self, run_dir: Path, signals: StopSignals, world: World = SINGLE_PROCESS) -> None:
         self.run_dir = run_dir
         self.signals = signals
         self.world = world
 
     def on_train_start(self, trainer: Trainer, pl_module: Any) -> None:
-        """Have signals wait for the end of the step; Lightning has taken one of them before."""
+        """Defer signals to the end of the step; Lightning has installed a handler of its own."""
         self.signals.deferred = True
         self.signals.take()
 
     def step_over(self, trainer: Trainer, module: LanguageModel) -> None:
-        """Save and stop, where a signal came during the step.
+        """Save and exit, where a signal came during the step.
 
         Raises:
             SystemExit: with 128 plus the signal's number, as a shell reports it.
         """
         number = self.world.largest(self.signals.number or 0)
         if number and trainer.global_step < trainer.max_steps:
-            # It may have reached another process only, or reach this one in a moment.
+            # Another process may have received it; this one may still receive it.
             self.signals.is_another(number)
             if module.is_finite():
                 save_checkpoint(trainer, self.run_dir)
             raise SystemExit(128 + number)
 
     def teardown(self, trainer: Trainer, pl_module: Any, stage: str) -> None:
-        """Have signals act at once again."""
+        """Stop deferring signals."""
         self.signals.deferred = False
 
 
 class RunProgress(Callback):
     """One line: loss, learning rate, tokens per second, time left.
 
-    In a terminal it is a bar that moves; elsewhere one line is printed per validation.
+    In a terminal it is a progress bar; elsewhere one line is printed per validation.
     """
 
     def __init__(self, label: str) -> None:
@@ -136,7 +136,7 @@ class RunProgress(Callback):
         self.bar.update(self.task, completed=trainer.global_step, numbers=_numbers(numbers))
 
     def on_validation_end(self, trainer: Trainer, pl_module: Any) -> None:
-        """Say where the run stands, where no bar does."""
+        """Print a line, where there is no bar."""
         if not self.moving:
             loss = pl_module.history.validation["val/loss"]
             print(
@@ -147,11 +147,11 @@ class RunProgress(Callback):
             )
 
     def on_train_end(self, trainer: Trainer, pl_module: Any) -> None:
-        """Take the bar away."""
+        """Remove the bar."""
         self.bar.stop()
 
     def on_exception(self, trainer: Trainer, pl_module: Any, exception: BaseException) -> None:
-        """Take the bar away."""
+        """Remove the bar."""
         self.bar.stop()
 
 

@@ -1,4 +1,4 @@
-"""Checkpoints of a run: whole or absent, checked before they are trusted, few kept."""
+"""Checkpoints of a run: written atomically, verified by checksum, the newest two kept."""
 
 from __future__ import annotations
 
@@ -27,8 +27,8 @@ FOLDER = "checkpoints"
 KEPT = 2
 # What a checkpoint takes beside its tensors, at most: names, settings, the archive itself.
 OVERHEAD_BYTES = 1 << 20
-# What a checkpoint ends with: this, and the checksum of all before it. Readers of archives pass
-# over it. An archive's own checksums do not cover its table of contents.
+# A checkpoint ends with this and the checksum of all before it, which zip readers skip. The
+# archive's own checksums do not cover its table of contents.
 SEAL = b"LMCRC32\n"
 SEAL_BYTES = len(SEAL) + 4
 CHUNK_BYTES = 1 << 24
@@ -51,12 +51,7 @@ def save_checkpoint(trainer: Trainer, run_dir: Path) -> Path:
     path = run_dir / FOLDER / f"step-{trainer.global_step:08d}.ckpt"
     trainer.save_checkpoint(path, weights_only=False)
     if trainer.is_global_zero:
-        # Later ones are damaged, or this run would have continued from them; they would crowd
-        # out what is saved now.
-        there = _checkpoints(run_dir)
-        kept = [p for p in there if checkpoint_step(p) <= trainer.global_step][:KEPT]
-        for old in set(there) - set(kept):
-            old.unlink()
+        _prune(run_dir, trainer.global_step)
     return path
 
 
@@ -85,10 +80,14 @@ def write_whole(checkpoint: Mapping[str, Any], path: Path) -> None:
         temporary.unlink(missing_ok=True)
 
 
-def check_writable(run_dir: Path) -> None:
-    """Find out before the first step whether checkpoints can be written at all.
+def check_writable(run_dir: Path, newest: Path | None) -> None:
+    """Check before the first step that checkpoints can be written.
 
-    What a kill while one was written has left is taken away.
+    What a kill in the middle of a save has left is removed.
+
+    Args:
+        run_dir: the run directory.
+        newest: the checkpoint that the run continues from.
 
     Raises:
         CheckpointError: where they cannot.
@@ -99,7 +98,8 @@ def check_writable(run_dir: Path) -> None:
         probe.touch()
         probe.unlink()
         remove_unfinished(probe.parent)
-        _remove_surplus(run_dir)
+        if newest is not None:
+            _prune(run_dir, checkpoint_step(newest))
     except OSError as error:
         raise CheckpointError(f"{probe.parent} cannot be written to: {error.strerror}.") from error
 
@@ -157,12 +157,16 @@ def load_model(run_dir: Path, config: RunConfig, device: str = "cpu") -> Transfo
     return model.eval()
 
 
-def _remove_surplus(run_dir: Path) -> None:
-    """Remove what a kill between a save and the removal after it has left."""
+def _prune(run_dir: Path, step: int) -> None:
+    """Keep the newest `KEPT` checkpoints up to a step.
+
+    Later ones are damaged, or the run would have continued from them; they would crowd out what is
+    saved next.
+    """
     there = _checkpoints(run_dir)
-    if len(there) > KEPT:
-        for old in [path for path in there if is_whole(path)][KEPT:]:
-            old.unlink()
+    kept = [path for path in there if checkpoint_step(path) <= step][:KEPT]
+    for old in set(there) - set(kept):
+        old.unlink()
 
 
 def _checkpoints(run_dir: Path) -> list[Path]:

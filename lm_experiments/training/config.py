@@ -161,7 +161,12 @@ class RunConfig:
     @property
     def tokens(self) -> int:
         """Training tokens of the whole run."""
-        return self.trainer.max_steps * self.data.batch_size * self.model.context_length
+        return self.trainer.max_steps * self.tokens_per_step
+
+    @property
+    def tokens_per_step(self) -> int:
+        """Training tokens of one optimizer step, over all devices."""
+        return self.data.batch_size * self.model.context_length
 
 
 def run_config(values: Mapping[str, Any]) -> RunConfig:

@@ -1,4 +1,4 @@
-"""What a run trains on: the device, its precision, and the settings that follow from both."""
+"""The device of a run, its precision, and the settings that follow from both."""
 
 from __future__ import annotations
 
@@ -61,7 +61,7 @@ def find_device(config: RunConfig) -> Device:
 def prepare_process(config: RunConfig, device: Device) -> None:
     """Set what is set once per process: CPU threads, tensor cores, what compiling may cost.
 
-    Where nobody asked for compiling, a compiler that fails is a warning and no end of the run.
+    With ``compile=auto`` a compiler that fails is a warning, not an error.
     """
     processes = config.trainer.devices
     if config.trainer.threads is not None or processes > 1:
@@ -94,7 +94,7 @@ def _present() -> dict[str, bool]:
 
 
 def _check_count(asked: int, device: str) -> None:
-    """Refuse more devices than there are; processes on a CPU are limited by patience alone."""
+    """Refuse more devices than there are; processes on a CPU are not limited."""
     there = {"cuda": torch.cuda.device_count(), "mps": 1}.get(device, asked)
     if asked > there:
         raise InputError(

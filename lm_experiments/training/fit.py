@@ -11,17 +11,15 @@ from pathlib import Path
 from typing import Any
 
 import torch.distributed as dist
-from filelock import FileLock, Timeout
 from lightning.pytorch import Callback, Trainer
 from lightning.pytorch.utilities import rank_zero_only
 
 from lm_experiments.data import prepare
 from lm_experiments.errors import InputError
 from lm_experiments.model import build_model
-from lm_experiments.rundir.atomic import remove_unfinished
-from lm_experiments.rundir.identity import Identity
-from lm_experiments.rundir.names import LOCK, RESULT, log_name
-from lm_experiments.rundir.results import DONE, FAILED, INTERRUPTED, is_done, write_result
+from lm_experiments.rundir.identity import Identity, read_identity
+from lm_experiments.rundir.names import log_name
+from lm_experiments.rundir.results import DONE, FAILED, INTERRUPTED, write_result
 from lm_experiments.training.batches import Batches
 from lm_experiments.training.callbacks import (
     Checkpoints,
@@ -43,42 +41,23 @@ from lm_experiments.training.module import LanguageModel
 from lm_experiments.training.parallel import STRATEGIES, environment_of
 from lm_experiments.training.result import result_of
 from lm_experiments.training.signals import StopSignals
-from lm_experiments.training.world import ALONE, World
+from lm_experiments.training.world import SINGLE_PROCESS, World
 
 LABEL_LENGTH = 40
 
 log = logging.getLogger(__name__)
 
 
-class RunningElsewhereError(RuntimeError):
-    """Another process trains in this run directory at this moment."""
+def train_rank(run_dir: Path, world: World = SINGLE_PROCESS) -> None:
+    """Train or continue the run of a directory, as one of the processes that do it together.
 
-
-def train_directory(run_dir: Path, identity: Identity) -> None:
-    """Train the run that ``run_dir/config.yaml`` describes, or continue it.
-
-    However it ends, ``result.json`` says so, and so does W&B.
-
-    Args:
-        run_dir: a run directory with its ``config.yaml``.
-        identity: ``config_hash`` and ``data_hash``, for the result.
+    Its directory is `claimed` by the caller. However it ends, ``result.json`` says so, and so does
+    W&B.
 
     Raises:
-        RunningElsewhereError: where another process trains this run.
+        InputError: where there are more processes, or fewer, than the run has devices.
         SystemExit: 128 plus the number of a signal that asked for an end, the run saved and
             marked interrupted.
-    """
-    with claimed(run_dir) as is_ours:
-        if is_ours:
-            train_claimed(run_dir, identity)
-
-
-def train_claimed(run_dir: Path, identity: Identity, world: World = ALONE) -> None:
-    """Train a run whose directory is `claimed`, as one of the processes that do it together.
-
-    Raises:
-        InputError: where they are more, or fewer, than the run has devices.
-        SystemExit: as `train_directory` does.
     """
     config = load_config(run_dir)
     if world.size != config.trainer.devices:
@@ -88,24 +67,7 @@ def train_claimed(run_dir: Path, identity: Identity, world: World = ALONE) -> No
         )
     rank_zero_only.rank = world.rank  # type: ignore[attr-defined]
     with _logging_to(run_dir, world):
-        Run(run_dir, config, identity, world).train()
-
-
-@contextmanager
-def claimed(run_dir: Path) -> Iterator[bool]:
-    """Hold a run directory while it is trained; yield whether it has to be.
-
-    Raises:
-        RunningElsewhereError: where another process trains this run.
-    """
-    with _held(run_dir):
-        # Another process may have trained it since this one was told to.
-        is_ours = not is_done(run_dir)
-        if is_ours:
-            # Delete the stale result, or a crash would look like the previous outcome.
-            (run_dir / RESULT).unlink(missing_ok=True)
-            remove_unfinished(run_dir)
-        yield is_ours
+        Run(run_dir, config, read_identity(run_dir), world).train()
 
 
 class Run:
@@ -115,7 +77,7 @@ class Run:
     """
 
     def __init__(
-        self, run_dir: Path, config: RunConfig, identity: Identity, world: World = ALONE
+        self, run_dir: Path, config: RunConfig, identity: Identity, world: World = SINGLE_PROCESS
     ) -> None:
         self.run_dir = run_dir
         self.world = world
@@ -157,11 +119,11 @@ class Run:
 
     def _fit(self) -> None:
         config = self.config
-        if self.world.leads:
-            check_writable(self.run_dir)
+        if self.world.is_rank_zero:
+            check_writable(self.run_dir, self.checkpoint)
         self.device = find_device(config)
         prepare_process(config, self.device)
-        self.loggers = self._build_loggers() if self.world.leads else None
+        self.loggers = self._build_loggers() if self.world.is_rank_zero else None
         cache = Path(config.cache_dir).expanduser()
         data = prepare(config.data.corpus, config.tokenizer, cache)
         self.tokenizer_hash = data.tokenizer.fingerprint
@@ -222,7 +184,7 @@ class Run:
     def _callbacks(self) -> list[Callback]:
         progress = RunProgress(f"{self.config.arm[:LABEL_LENGTH]} s{self.config.seed}")
         return [
-            *([progress] if self.world.leads else []),
+            *([progress] if self.world.is_rank_zero else []),
             Checkpoints(self.run_dir, self.config.trainer.checkpoint_every),
             StopAtBadNumbers(),
             Interruption(self.run_dir, self.signals, self.world),
@@ -233,7 +195,7 @@ class Run:
 
         Where something stopped the run, that is what is raised, and not that the disk is full.
         """
-        if not self.world.leads:
+        if not self.world.is_rank_zero:
             return
         try:
             result = result_of(self.config, status, self.module, self._facts(), error)
@@ -277,27 +239,14 @@ class LogFile(logging.FileHandler):
 
 
 @contextmanager
-def _held(run_dir: Path) -> Iterator[None]:
-    """Hold the run's lock, which the system releases also where the process is killed."""
-    lock = FileLock(run_dir / LOCK)
-    try:
-        # Somebody who looks whether the run is alive holds the lock for a moment.
-        lock.acquire(timeout=1)
-    except Timeout:
-        raise RunningElsewhereError(f"{run_dir} is being trained by another process.") from None
-    with lock:
-        yield
-
-
-@contextmanager
 def _logging_to(run_dir: Path, world: World) -> Iterator[None]:
     """Send log records and warnings of everything to the run's log; the console stays calm.
 
     Processes other than the first have logs of their own, where something went wrong in them.
     """
     path = run_dir / log_name(world.rank)
-    handler = LogFile(path, encoding="utf-8", delay=not world.leads)
-    handler.setLevel(logging.INFO if world.leads else logging.ERROR)
+    handler = LogFile(path, encoding="utf-8", delay=not world.is_rank_zero)
+    handler.setLevel(logging.INFO if world.is_rank_zero else logging.ERROR)
     handler.setFormatter(logging.Formatter("%(asctime)s %(name)s %(levelname)s %(message)s"))
     root = logging.getLogger()
     level = root.level

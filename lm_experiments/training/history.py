@@ -15,7 +15,6 @@ class History:
 
     _KEPT = (
         "initial_loss",
-        "train_loss",
         "validation",
         "validation_tokens",
         "validated_step",
@@ -30,7 +29,6 @@ class History:
 
     def __init__(self) -> None:
         self.initial_loss: float | None = None
-        self.train_loss: float | None = None
         self.best_train_loss = math.inf
         self.best_validation_loss = math.inf
         self.spike_step: int | None = None
@@ -86,7 +84,6 @@ class History:
         return dict(self.newest)
 
     def _notice(self, step: int, loss: float, norm: float) -> None:
-        self.train_loss = loss
         if step == 1:
             self.initial_loss, self.first_gradient_norm = loss, norm
         if self.bad_step is None and not (math.isfinite(loss) and math.isfinite(norm)):

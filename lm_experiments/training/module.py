@@ -15,7 +15,7 @@ from lm_experiments.training.history import History
 from lm_experiments.training.metrics import TokenLoss, bits_per_byte, perplexity
 from lm_experiments.training.optimizers import clip_gradients
 from lm_experiments.training.parallel import OneDevice, plain
-from lm_experiments.training.world import ALONE, World
+from lm_experiments.training.world import SINGLE_PROCESS, World
 
 
 class LanguageModel(LightningModule):
@@ -36,7 +36,7 @@ class LanguageModel(LightningModule):
         model: Transformer,
         micro_batch_size: int,
         val_bytes: int | None,
-        world: World = ALONE,
+        world: World = SINGLE_PROCESS,
     ) -> None:
         super().__init__()
         self.automatic_optimization = False
@@ -101,7 +101,7 @@ class LanguageModel(LightningModule):
         trainer = self.config.trainer
         if step == 1 or step % trainer.log_every == 0 or step == trainer.max_steps:
             row = self.history.row(step, loss.item(), norm.item(), rate)
-            row["tokens"] = step * self.config.data.batch_size * self.config.model.context_length
+            row["tokens"] = step * self.config.tokens_per_step
             self.write(row, step)
 
     def is_finite(self) -> bool:
@@ -111,8 +111,7 @@ class LanguageModel(LightningModule):
 
     def on_train_start(self) -> None:
         """Start the clock by which tokens per second are counted."""
-        batch_tokens = self.config.data.batch_size * self.config.model.context_length
-        self.history.start(self.global_step, batch_tokens)
+        self.history.start(self.global_step, self.config.tokens_per_step)
 
     def on_validation_start(self) -> None:
         """Stop the training clock."""

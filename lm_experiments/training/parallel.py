@@ -37,12 +37,12 @@ class OneDevice:
         return self.model.loss(inputs, targets, z_loss)
 
     def part(self, last: bool) -> AbstractContextManager[Any]:
-        """Surround forward and backward of a micro-batch; after the last one devices exchange."""
+        """Wrap forward and backward of a micro-batch; gradients are reduced after the last one."""
         return nullcontext()
 
 
 class Replicas(OneDevice):
-    """A whole model on each device (Li et al. 2020); gradients meet while others are computed."""
+    """A replica of the model on each device (Li et al. 2020); reduction overlaps with backward."""
 
     def __init__(self, model: Transformer, device: torch.device) -> None:
         super().__init__(model)
@@ -50,7 +50,7 @@ class Replicas(OneDevice):
         self.replica = DistributedDataParallel(
             _Loss(model), device_ids=ids, gradient_as_bucket_view=True
         )
-        # A mean is what replicas take by themselves.
+        # DistributedDataParallel averages unless told otherwise.
         self.replica.register_comm_hook(None, lambda state, bucket: _sum(bucket))
 
     def loss(self, inputs: Tensor, targets: Tensor, z_loss: float) -> Tensor:
@@ -59,14 +59,14 @@ class Replicas(OneDevice):
         return loss
 
     def part(self, last: bool) -> AbstractContextManager[Any]:
-        """Surround forward and backward of a micro-batch; after the last one devices exchange."""
+        """Wrap forward and backward of a micro-batch; gradients are reduced after the last one."""
         return nullcontext() if last else self.replica.no_sync()
 
 
 class Shards(OneDevice):
     """Parameters, gradients and optimizer state cut over the devices (Zhao et al. 2023).
 
-    Each block is put together when it is needed. Between micro-batches gradients stay whole.
+    Each block is gathered when it is needed. Between micro-batches gradients stay unsharded.
     """
 
     def __init__(self, model: Transformer, device: torch.device) -> None:
@@ -78,18 +78,18 @@ class Shards(OneDevice):
             assert isinstance(unit, FSDPModule)
             unit.set_gradient_divide_factor(1.0)
             unit.set_force_sum_reduction_for_comms(True)
-        # The head is multiplied by `loss`, so that is what has to have the parameters at hand.
+        # `loss` multiplies by the head, so it needs the gathered parameters.
         register_fsdp_forward_method(model, "loss")
 
     def part(self, last: bool) -> AbstractContextManager[Any]:
-        """Surround forward and backward of a micro-batch; after the last one devices exchange."""
+        """Wrap forward and backward of a micro-batch; gradients are reduced after the last one."""
         assert isinstance(self.model, FSDPModule)
         self.model.set_requires_gradient_sync(last)
         return nullcontext()
 
 
 class ReplicaStrategy(DDPStrategy):
-    """Lightning's processes and collectives; the replicas are of the model inside its module."""
+    """Lightning's DDP, with the replicas made of the model inside the module."""
 
     spread: Callable[[Transformer, torch.device], OneDevice] = Replicas
 
@@ -100,12 +100,12 @@ class ReplicaStrategy(DDPStrategy):
 
 
 class ShardStrategy(ReplicaStrategy):
-    """Shards of the model, and checkpoints that look as if one device had written them."""
+    """FSDP, with checkpoints that do not depend on the number of devices."""
 
     spread = Shards
 
     def setup(self, trainer: Any) -> None:
-        """Set up as replicas are; a model that is cut already has nothing to be brought level."""
+        """Set up as DDP does; a model that is sharded already has nothing to synchronise."""
         if isinstance(getattr(self.lightning_module, "model", None), FSDPModule):
             self.model_to_device()
             self.setup_precision_plugin()
@@ -113,15 +113,15 @@ class ShardStrategy(ReplicaStrategy):
             super().setup(trainer)
 
     def lightning_module_state_dict(self) -> dict[str, Any]:
-        """Return the whole tensors on the first rank; elsewhere they are let go of again."""
+        """Return full tensors on rank zero; other ranks drop them."""
         return self._whole(super().lightning_module_state_dict())
 
     def optimizer_state(self, optimizer: Any) -> dict[str, Any]:
-        """Return the optimizer's state in whole tensors, by the number of its parameter."""
+        """Return the optimizer's state as full tensors, by parameter number."""
         return self._whole(super().optimizer_state(optimizer))
 
     def load_optimizer_state_dict(self, checkpoint: Mapping[str, Any]) -> None:
-        """Take each device's shard of a whole state."""
+        """Load this device's shard of a full state."""
         for optimizer, saved in zip(self.optimizers, checkpoint["optimizer_states"], strict=True):
             parameters = [p for group in optimizer.param_groups for p in group["params"]]
             state = {
@@ -145,20 +145,20 @@ STRATEGIES = {"ddp": ReplicaStrategy, "fsdp": ShardStrategy}
 
 
 def environment_of(processes: int) -> ClusterEnvironment:
-    """Return what tells Lightning of processes: torchrun's variables for several, else nothing.
+    """Return Lightning's cluster environment: torchrun's variables for several processes.
 
-    Said outright, because Lightning would else follow the SLURM variables of any job it is in.
+    Explicit, because Lightning would otherwise follow the SLURM variables of any job it is in.
     """
     return LightningEnvironment() if processes == 1 else TorchElasticEnvironment()
 
 
 def plain(tensor: Tensor) -> Tensor:
-    """Return a tensor without the shards it may consist of."""
+    """Return the full tensor of one that may be sharded."""
     return tensor.full_tensor() if isinstance(tensor, DTensor) else tensor
 
 
 class _Loss(nn.Module):
-    """Makes the loss the forward pass, which is where replicas are looked after."""
+    """Makes the loss the forward pass, where DistributedDataParallel hooks in."""
 
     def __init__(self, model: Transformer) -> None:
         super().__init__()

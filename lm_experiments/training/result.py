@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
-import importlib.metadata
 import math
 import platform
 import subprocess
@@ -27,6 +25,7 @@ from lm_experiments.rundir.results import (
     Result,
     RunError,
 )
+from lm_experiments.source import source_hash, version_of
 from lm_experiments.training.config import RunConfig
 from lm_experiments.training.history import History
 from lm_experiments.training.metrics import perplexity
@@ -122,7 +121,7 @@ def _losses(history: History, done: bool) -> dict[str, Any]:
 def _costs(config: RunConfig, history: History) -> dict[str, Any]:
     """Return what the model is made of, and what was spent on it."""
     ledger = count(config.model)
-    tokens = history.last_step * config.data.batch_size * config.model.context_length
+    tokens = history.last_step * config.tokens_per_step
     total = {"total": ledger.parameters, "non_embedding": ledger.non_embedding}
     return {
         "eval_context": config.model.context_length,
@@ -174,13 +173,7 @@ def _is_out_of_memory(error: BaseException) -> bool:
 
 @cache
 def _versions() -> dict[str, str]:
-    found = {}
-    for package in PACKAGES:
-        try:
-            found[package] = importlib.metadata.version(package)
-        except importlib.metadata.PackageNotFoundError:
-            found[package] = "not installed"
-    return {"python": platform.python_version(), **found}
+    return {"python": platform.python_version(), **{name: version_of(name) for name in PACKAGES}}
 
 
 def _git(*arguments: str) -> str | None:
@@ -199,17 +192,8 @@ def _git(*arguments: str) -> str | None:
     return done.stdout.strip()
 
 
-def _code_hash() -> str:
-    """Return the SHA-256 of this package's source files."""
-    package = Path(__file__).parents[1]
-    digest = hashlib.sha256()
-    for path in sorted(package.rglob("*.py")):
-        digest.update(str(path.relative_to(package)).encode() + b"\0" + path.read_bytes())
-    return digest.hexdigest()
-
-
 _LOADED: dict[str, Any] = {
     "commit": _git("rev-parse", "HEAD"),
     "dirty": bool(_git("status", "--porcelain", "--untracked-files=no", "--", "..")),
-    "code_hash": _code_hash(),
+    "code_hash": source_hash(),
 }

@@ -16,10 +16,10 @@ SAME_SIGNAL_SECONDS = 1.0
 
 
 class StopSignals:
-    """Takes the signals that ask this process to end, while its ``with`` block runs.
+    """Handles the signals that ask this process to end, while its ``with`` block runs.
 
-    The first one raises SystemExit with 128 plus its number, as a shell reports it. While
-    `deferred` is set it is only noted. A later one ends the process at once.
+    The first signal raises SystemExit with 128 plus its number, as a shell reports it. While
+    `deferred` is set it is only recorded. A later one ends the process at once.
     """
 
     def __init__(self) -> None:
@@ -37,13 +37,13 @@ class StopSignals:
             signal.signal(number, handler)
 
     def take(self) -> dict[int, Any]:
-        """Take the signals, where this thread may, and return who had them."""
+        """Install the handlers, in the main thread only; return those there were before."""
         if threading.current_thread() is not threading.main_thread():
             return {}
         return {number: signal.signal(number, self._note) for number in SIGNALS}
 
     def is_another(self, number: int) -> bool:
-        """Note a signal; return whether it is not the first, nor a copy of the first."""
+        """Record a signal; return whether it is neither the first nor a copy of the first."""
         if self.number is None:
             self.number, self._came = number, time.monotonic()
         return time.monotonic() - self._came > SAME_SIGNAL_SECONDS

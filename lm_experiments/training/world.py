@@ -1,4 +1,4 @@
-"""The processes that train one run together, and the little that they say to each other."""
+"""The processes of a distributed run: rank, world size, and reductions over them."""
 
 from __future__ import annotations
 
@@ -13,18 +13,18 @@ from torch import Tensor
 
 @dataclass(frozen=True)
 class World:
-    """One process among those of a run, each of which has a device of its own.
+    """One process among those of a run, each of which has its own device.
 
-    Numbers of the host go through gloo whatever the devices are, so that no device is waited for.
-    Every process has to ask for the same thing at the same place.
+    Host numbers are reduced through gloo whatever the devices are, so that no device is
+    synchronised. Every process has to call the same reduction at the same point.
     """
 
     rank: int = 0
     size: int = 1
 
     @property
-    def leads(self) -> bool:
-        """Whether this is the process that writes files."""
+    def is_rank_zero(self) -> bool:
+        """Whether this is the process that writes files and logs."""
         return self.rank == 0
 
     def total(self, number: int) -> int:
@@ -36,7 +36,7 @@ class World:
         return self._reduced(number, dist.ReduceOp.MAX)
 
     def add_up(self, tensor: Tensor) -> Tensor:
-        """Return the sum of all processes' tensors, which stays on the device; in place."""
+        """Sum a tensor over all processes, in place and on its device; return it."""
         if self.size > 1:
             dist.all_reduce(tensor)
         return tensor
@@ -49,11 +49,11 @@ class World:
         return int(value)
 
 
-ALONE = World()
+SINGLE_PROCESS = World()
 
 
 def world_of_environment() -> World:
-    """Return this process's place as torchrun tells it, `ALONE` where nothing did."""
+    """Return rank and world size from torchrun's variables; without them, a single process."""
     return World(int(os.environ.get("RANK", "0")), int(os.environ.get("WORLD_SIZE", "1")))
 
 

@@ -11,6 +11,7 @@ import pytest
 from commands import sweep_place
 from harness.processes import Place, until
 from harness.runs import lasting, result, rows
+from spans import at_once, notes
 
 pytest.importorskip("ray")
 CODE = ("code_paths=[code.py]", "norm=noting")
@@ -23,21 +24,6 @@ def place(tmp_path: Path) -> Place:
 
 def gpus(count: int) -> str:
     return f"+hydra.launcher.ray.init.num_gpus={count}"
-
-
-def notes(place: Place) -> dict[str, tuple[str, float, float]]:
-    """Return by process: the GPU it saw, when its first and its last forward pass were."""
-    found: dict[str, tuple[str, float, float]] = {}
-    for line in (place.folder / "notes.txt").read_text().splitlines():
-        pid, gpu, moment = line.split()
-        first = found.get(pid, (gpu, float(moment), 0))[1]
-        found[pid] = (gpu, first, float(moment))
-    return found
-
-
-def at_once(spans: list[tuple[str, float, float]]) -> int:
-    """Return how many spans overlap at most."""
-    return max(sum(a <= start <= b for _, a, b in spans) for _, start, _ in spans)
 
 
 def test_results_equal_those_of_a_sequential_sweep(place: Place) -> None:

@@ -11,6 +11,7 @@ from commands import sweep_place
 from fake_slurm import install
 from harness.processes import Command, Place, until
 from harness.runs import result
+from spans import at_once, notes
 
 pytest.importorskip("submitit")
 PINNED = ("trainer.accelerator=cpu", "resources.cpus=1")
@@ -80,9 +81,14 @@ def _training(place: Place, command: Command) -> Path:
 
 @pytest.mark.slow
 def test_the_local_executor_trains_all_at_once(place: Place) -> None:
-    answer = place.train("placement=pre,post", "hydra/launcher=submitit_local", "name=l")
+    words = ("code_paths=[code.py]", "norm=noting", "seed=0,1,2")
+    answer = place.train(*words, "hydra/launcher=submitit_local", "name=l", PAUSE="0.5")
     assert answer.code == 0, answer.text
-    assert "2 done, 0 failed" in answer.text
+    assert "3 done, 0 failed" in answer.text
+    # The command itself, which times some steps, was not told of GPUs; jobs were told of none.
+    spans = [span for span in notes(place).values() if span[0] == ""]
+    assert len(spans) == 3
+    assert at_once(spans) == 3
 
 
 def test_a_precision_that_cannot_be_looked_up_is_asked_for(place: Place) -> None:

@@ -13,7 +13,8 @@ from typing import Any
 import pytest
 import torch
 
-from lm_experiments.launch.fork import train_isolated
+from lm_experiments.launch.processes import train as train_task
+from lm_experiments.launch.task import Task
 from lm_experiments.training.checkpoints import load_model, newest_checkpoint
 from lm_experiments.training.config import load_config
 
@@ -172,17 +173,17 @@ def test_two_runs_at_once_use_ports_of_their_own(
         (run / "result.json").unlink()
         for path in (run / "checkpoints").iterdir():
             path.unlink()
-    codes = {}
+    endings = {}
 
     def again(run: Path) -> None:
-        codes[run.name] = train_isolated(run, {}, [], 2)
+        endings[run.name] = train_task(Task(run, devices=2)).status
 
     threads = [threading.Thread(target=again, args=(run,)) for run in runs]
     for thread in threads:
         thread.start()
     for thread in threads:
         thread.join()
-    assert set(codes.values()) == {0}
+    assert set(endings.values()) == {"done"}
     assert [result(run)["val_loss"] for run in runs] == losses
 
 

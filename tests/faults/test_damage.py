@@ -18,16 +18,18 @@ import torch
 
 from lm_experiments.data import DataConfig, TokenizerConfig, TokenStore, prepare
 from lm_experiments.errors import InputError
-from lm_experiments.launch.fork import train_isolated
+from lm_experiments.launch.processes import train
+from lm_experiments.launch.task import Task
 from lm_experiments.model import Choice, ModelConfig
 from lm_experiments.rundir.atomic import write_json
+from lm_experiments.rundir.identity import Identity, write_identity
 from lm_experiments.training.checkpoints import is_whole, newest_checkpoint
 from lm_experiments.training.config import BatchConfig, RunConfig, TrainerConfig, save_config
 from lm_experiments.training.logger_config import LoggerConfig
 from lm_experiments.training.optimizers import AdamW
 from lm_experiments.training.schedules import Constant
 
-IDENTITY = {"config_hash": "c" * 64, "data_hash": "d" * 64}
+IDENTITY = Identity("c" * 64, "d" * 64)
 STEPS, EVERY = 8, 2
 NEWEST, BEFORE = "step-00000008.ckpt", "step-00000006.ckpt"
 
@@ -71,7 +73,8 @@ def whole_run(text_file: Path, cache_dir: Path, tmp_path_factory: pytest.TempPat
         cache_dir=str(cache_dir),
     )
     save_config(config, run_dir)
-    assert train_isolated(run_dir, IDENTITY, [], 1) == 0
+    write_identity(run_dir, IDENTITY)
+    assert train(Task(run_dir)).status == "done"
     assert [p.name for p in sorted((run_dir / "checkpoints").iterdir())] == [BEFORE, NEWEST]
     return run_dir
 
@@ -100,7 +103,7 @@ def rows(run_dir: Path) -> list[dict[str, Any]]:
 
 def assert_ends_as(run_dir: Path, whole_run: Path) -> None:
     """Continue a run, and compare every bit of its end with the run nothing happened to."""
-    assert train_isolated(run_dir, IDENTITY, [], 1) == 0
+    assert train(Task(run_dir)).status == "done"
     expected, found = weights(whole_run), weights(run_dir)
     assert expected.keys() == found.keys()
     assert all(torch.equal(expected[name], found[name]) for name in expected)
@@ -142,7 +145,8 @@ def stop(trainer, run_dir):
 callbacks.save_checkpoint = stop
 """
     )
-    assert train_isolated(cut_run, IDENTITY, [str(code)], 1) == 9
+    assert train(Task(cut_run, (str(code),))).status == "failed"
+    assert "exit code 9" in (cut_run / "result.json").read_text()
     found = newest_checkpoint(cut_run)
     assert found is not None
     assert found.name == "step-00000004.ckpt"

@@ -238,7 +238,7 @@ def test_a_sweep_killed_twice_is_the_sweep_that_was_not(place: Place, whole_swee
     assert killed.code == KILLED, killed.text
     first = finished(place)
     assert len(first) == 1
-    killed = place.train(*SWEEP, **fault("open", "*swiglu-s1*/identity.json", 2))
+    killed = place.train(*SWEEP, **fault("os.remove", "*swiglu-s1*/result.json"))
     assert killed.code == KILLED, killed.text
     second = finished(place)
     assert len(second) == 4

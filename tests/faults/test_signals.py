@@ -160,7 +160,7 @@ def result_of(run: Path) -> str | None:
 @pytest.mark.parametrize("name", [slow("SIGINT"), "SIGTERM"])
 def test_a_signal_between_two_runs_stops_the_sweep(place: Place, name: str) -> None:
     pause = Pause(place)
-    environment = fault("open", "*/swiglu-s0*/identity.json", 2, pause.action)
+    environment = fault("os.remove", "*/swiglu-s0*/result.json", 1, pause.action)
     with place.start(*SWEEP, **environment) as command:
         pause.reached(command)
         command.send(getattr(signal, name))

@@ -11,9 +11,9 @@ import pytest
 from hydra.errors import MissingConfigException
 
 from lm_experiments.cli.errors import explain
-from lm_experiments.launch import backend as cluster
-from lm_experiments.launch import ray_worker as cluster_worker
-from lm_experiments.launch.ray_worker import Task, pack, unpack
+from lm_experiments.launch import launcher, ray_worker
+from lm_experiments.launch.ray_worker import RemoteTask, pack, unpack
+from lm_experiments.launch.task import Task
 
 PAIR = ("-m", "placement=pre,post")
 
@@ -51,7 +51,7 @@ def test_missing_packages_are_named(
     missing = MissingConfigException("", missing_cfg_file="hydra/launcher/ray", options=["basic"])
     sentence = "type pip install 'lm_experiments[ray]'"
     assert sentence in explain(missing, ())
-    monkeypatch.setattr(cluster, "_installed", lambda module: module != "ray")
+    monkeypatch.setattr(launcher, "_installed", lambda module: module != "ray")
     assert sentence in train(*PAIR, "hydra/launcher=ray").err
 
 
@@ -95,29 +95,25 @@ def test_a_run_comes_home_where_its_folder_is_not_shared(
     ray = pytest.importorskip("ray")
     assert train("seed=0", "name=home").code == 0
     [home] = Path("runs/home").glob("*-s0-*")
-    identity = json.loads((home / "identity.json").read_text())
     first = json.loads((home / "result.json").read_text())
     for path in (home / "result.json", home / "metrics.jsonl"):
         path.unlink()
     for path in (home / "checkpoints").iterdir():
         path.unlink()
-    monkeypatch.setattr(cluster_worker, "_prepare", lambda task: None)
-    monkeypatch.setattr(cluster_worker, "_asked_to_stop", lambda key: False)
-    monkeypatch.setattr(cluster_worker.tempfile, "gettempdir", lambda: str(tmp_path / "far"))
+    monkeypatch.setattr(ray_worker, "_prepare", lambda task: None)
+    monkeypatch.setattr(ray_worker, "_asked_to_stop", lambda key: False)
+    monkeypatch.setattr(ray_worker.tempfile, "gettempdir", lambda: str(tmp_path / "far"))
     monkeypatch.setattr(ray, "get", lambda reference: reference)
-    task = Task(
-        directory=str(home.absolute()),
-        folder=str(tmp_path),
-        identity=identity,
-        code_paths=[],
-        devices=1,
+    remote = RemoteTask(
+        task=Task(home.absolute()),
+        working_dir=str(tmp_path),
         shared=str(tmp_path / "not there"),
         stop_key=b"",
         packed=[pack(home)],
     )
-    ended = cluster_worker.train(task)
-    assert ended.code == 0 and ended.packed is not None
+    ending, packed = ray_worker.train_remotely(remote)
+    assert ending.status == "done" and packed is not None
     assert not (home / "result.json").exists()
-    unpack(ended.packed, home)
+    unpack(packed, home)
     assert json.loads((home / "result.json").read_text())["val_loss"] == first["val_loss"]
     assert (home / "metrics.jsonl").exists()

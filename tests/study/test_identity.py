@@ -8,8 +8,13 @@ from typing import Any
 import pytest
 
 from lm_experiments.model import Choice
-from lm_experiments.study.identity import arm_label, config_hash, directory_name, sweep_name
-from lm_experiments.study.job import arm_overrides
+from lm_experiments.study.identity import (
+    arm_label,
+    arm_overrides,
+    config_hash,
+    directory_name,
+    sweep_name,
+)
 from lm_experiments.training.config import RunConfig, plain_values, run_config
 
 VALUES: dict[str, Any] = {

@@ -14,6 +14,7 @@ import pytest
 from command_lines import load_script
 
 from lm_experiments.errors import InputError
+from lm_experiments.launch.endings import Ending
 from lm_experiments.rundir.atomic import write_json
 from lm_experiments.rundir.results import Result, read_result, write_result
 from lm_experiments.study import plan, reproduce
@@ -275,7 +276,7 @@ def test_a_cell_is_trained_as_recorded_but_for_its_place_and_its_watchers(
     assert (config.trainer.accelerator, config.trainer.precision) == ("auto", "bf16-mixed")
 
     run = reproduce.plan_cell(cell, Path("new/one"), [])
-    monkeypatch.setattr(reproduce, "train_isolated", lambda *arguments: -9)
+    monkeypatch.setattr(reproduce, "train", lambda task: Ending("failed"))
     found = reproduce.train_again(cell, run)
-    assert (found.verdict, found.reason) == ("failed", "the process ended: exit code -9")
+    assert (found.verdict, found.reason) == ("failed", f"{run_dir.name}: no result yet")
     assert (Path("new/one") / run_dir.name / "config.yaml").is_file()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import subprocess
 import sys
 from collections.abc import Callable
@@ -11,6 +12,7 @@ from typing import Any
 
 import pytest
 from filelock import FileLock
+from hydra._internal.config_loader_impl import ConfigLoaderImpl
 
 GRID = ("-m", "placement=pre,post", "ffn=relu,swiglu")
 
@@ -69,13 +71,66 @@ def test_a_sweep_trains_every_combination_once(train: Callable[..., Any]) -> Non
     assert len(results(folder)) == 12
 
 
-def test_arms_of_one_seed_see_the_same_batches_and_start_alike(train: Callable[..., Any]) -> None:
-    answer = train("-m", "position=learned,rope", "trainer.max_steps=1", "name=pair")
+# Notes a hash of every training batch, by process.
+NOTING = """
+import hashlib, os
+from pathlib import Path
+from lm_experiments.data import TrainingBatches
+
+batch = TrainingBatches.batch
+
+def noted(self, step, *part):
+    inputs, targets = batch(self, step, *part)
+    with Path(f"batches-{os.getpid()}").open("a") as file:
+        file.write(hashlib.sha256(inputs.numpy().tobytes()).hexdigest() + "\\n")
+    return inputs, targets
+
+TrainingBatches.batch = noted
+"""
+
+
+def test_arms_of_one_seed_see_the_same_batches(train: Callable[..., Any]) -> None:
+    Path("noting.py").write_text(NOTING)
+    answer = train("-m", "ffn=relu,swiglu", "seed=0,1", "code_paths=[noting.py]", "name=pair")
     assert answer.code == 0, answer.err
-    learned, rope = results(Path("runs/pair"))
-    assert learned["tokens"] == rope["tokens"]
-    # A learned table of std 0.02 beside embeddings of std 1 is the only difference at step 1.
-    assert learned["initial_loss"] == pytest.approx(rope["initial_loss"], abs=0.05)
+    seen = {}
+    for log in Path("runs/pair").glob("*/train.log"):
+        [pid] = re.findall(r"process (\d+) trains", log.read_text())
+        arm, seed, _ = log.parent.name.split("-")
+        seen[arm, seed] = Path(f"batches-{pid}").read_text().splitlines()
+    assert len(seen) == 4
+    assert all(len(set(batches)) == 3 for batches in seen.values())
+    assert seen["relu", "s0"] == seen["swiglu", "s0"]
+    assert seen["relu", "s1"] == seen["swiglu", "s1"]
+    assert not set(seen["relu", "s0"]) & set(seen["relu", "s1"])
+
+
+def test_what_follows_from_the_seed_follows_from_that_of_each_run(
+    train: Callable[..., Any],
+) -> None:
+    answer = train("-m", "ffn=relu,swiglu", "seed=0,7", "trainer.max_steps=${seed}", "name=own")
+    assert answer.code == 2
+    assert "trainer.max_steps=0 must be 1 or more" in answer.err
+    answer = train("-m", "ffn=relu,swiglu", "seed=1,2", "trainer.max_steps=${seed}", "name=own")
+    assert answer.code == 0, answer.err
+    steps = [(r["arm"], r["seed"], r["steps"]) for r in results(Path("runs/own"))]
+    assert sorted(steps) == [(a, s, s) for a in ("relu", "swiglu") for s in (1, 2)]
+
+
+def test_an_arm_is_composed_once_whatever_its_seeds(
+    train: Callable[..., Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    composed = []
+    load = ConfigLoaderImpl.load_sweep_config
+
+    def counted(self: Any, base: Any, words: list[str]) -> Any:
+        composed.append(words)
+        return load(self, base, words)
+
+    monkeypatch.setattr(ConfigLoaderImpl, "load_sweep_config", counted)
+    answer = train("-m", "ffn=relu,swiglu", "seed=0,1", "name=once")
+    assert answer.code == 0, answer.err
+    assert len(composed) == 2
 
 
 def test_one_broken_run_does_not_stop_the_others(train: Callable[..., Any]) -> None:

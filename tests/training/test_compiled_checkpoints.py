@@ -13,15 +13,17 @@ import pytest
 import torch
 
 from lm_experiments.data import TokenizerConfig
-from lm_experiments.launch.fork import train_isolated
+from lm_experiments.launch.processes import train
+from lm_experiments.launch.task import Task
 from lm_experiments.model import Choice, ModelConfig
+from lm_experiments.rundir.identity import Identity, write_identity
 from lm_experiments.training.checkpoints import load_model, newest_checkpoint
 from lm_experiments.training.config import BatchConfig, RunConfig, TrainerConfig, save_config
 from lm_experiments.training.logger_config import LoggerConfig
 from lm_experiments.training.optimizers import AdamW
 from lm_experiments.training.schedules import Constant
 
-IDENTITY = {"config_hash": "c" * 64, "data_hash": "d" * 64}
+IDENTITY = Identity("c" * 64, "d" * 64)
 # Kernels that a compiler fused add up in another order: float32, some steps, a loss of some nats.
 TOLERANCE = 1e-4
 
@@ -59,7 +61,8 @@ def runs(folder: Path, config: RunConfig) -> dict[bool, Path]:
         found[compiled] = folder / f"compiled-{compiled}"
         found[compiled].mkdir()
         save_config(dataclasses.replace(config, compile=compiled), found[compiled])
-        assert train_isolated(found[compiled], IDENTITY, [], 1) == 0
+        write_identity(found[compiled], IDENTITY)
+        assert train(Task(found[compiled])).status == "done"
     return found
 
 
@@ -118,7 +121,7 @@ def test_a_run_goes_on_in_the_other_way(
     (run / "result.json").unlink()
     (run / "checkpoints" / "step-00000006.ckpt").unlink()
     save_config(dataclasses.replace(config, compile=not began_compiled), run)
-    assert train_isolated(run, IDENTITY, [], 1) == 0
+    assert train(Task(run)).status == "done"
     steps = [json.loads(line)["step"] for line in (run / "metrics.jsonl").open()]
     assert steps == [1, 2, 3, 4, 5, 6, 6]
     losses = [result(path)["val_loss"] for path in (run, *runs.values())]

@@ -1,0 +1,83 @@
+"""One run, without ``-m``: planned, trained, and reported in one line."""
+
+from __future__ import annotations
+
+import sys
+
+from hydra.core.hydra_config import HydraConfig
+from omegaconf import DictConfig
+
+from lm_experiments.cli.errors import refuse
+from lm_experiments.errors import InputError
+from lm_experiments.launch.endings import Ending, run_line
+from lm_experiments.launch.fork import start_server
+from lm_experiments.launch.launcher import check_single
+from lm_experiments.launch.processes import train_in_this_process, train_with_retries
+from lm_experiments.launch.task import Task
+from lm_experiments.rundir.results import DONE
+from lm_experiments.study.command_config import CommandConfig, command_config
+from lm_experiments.study.identity import arm_overrides
+from lm_experiments.study.plan import PlannedRun, checked, make_directory, plain, planned
+from lm_experiments.study.planner import print_offline
+from lm_experiments.study.preview import preview
+
+FOLDER = "single"
+
+
+def run_single(config: DictConfig) -> None:
+    """Train the run that a composed configuration describes, or print its plan.
+
+    Raises:
+        SystemExit: where the run is refused, failed, or was interrupted.
+    """
+    try:
+        command, run = _plan(config)
+        if command.plan:
+            preview([run], study=None, launcher=None, only=True)
+            return
+        if run.status != DONE:
+            make_directory(run)
+    except (ValueError, OSError) as error:
+        refuse(error, sys.argv[1:])
+    if run.status == DONE:
+        print(f"Done already: {run_line(run.directory)}")
+        return
+    print(f"Training {run.directory}: {_sizes(run)}")
+    ending = _train(run.task, command.retries)
+    if ending.status != DONE:
+        print(ending.text(run.directory), file=sys.stderr)
+        raise SystemExit(ending.exit_status)
+    print(ending.text(run.directory))
+    print_offline(run.directory.parent)
+
+
+def _plan(config: DictConfig) -> tuple[CommandConfig, PlannedRun]:
+    values, hydra = plain(config), HydraConfig.get()
+    command = command_config(values)
+    if command.study is not None:
+        name = command.study["name"]
+        raise InputError(
+            f"study={name} is several runs; add -m: python scripts/train.py -m study={name}"
+        )
+    launcher = hydra.runtime.choices.get("hydra/launcher")
+    check_single(launcher, command.resources, command.ray.address)
+    if config.trainer.devices != 1 or command.retries:
+        # It loads its imports while this process plans.
+        start_server()
+    values["name"] = values["name"] or FOLDER
+    if not values["arm_overrides"]:
+        values["arm_overrides"] = arm_overrides(list(hydra.overrides.task))
+    return command, planned(checked(values))
+
+
+def _train(task: Task, retries: int) -> Ending:
+    if task.devices == 1 and not retries:
+        return train_in_this_process(task)
+    return train_with_retries(task, retries)
+
+
+def _sizes(run: PlannedRun) -> str:
+    return (
+        f"{run.ledger.parameters:,} parameters, feed-forward width {run.ledger.ffn_width:,}, "
+        f"{run.config.tokens:,} tokens"
+    )

@@ -1,0 +1,196 @@
+"""Which launcher trains the runs of a sweep, and what it gives each of them.
+
+People choose with ``hydra/launcher=`` and its options, as they do with Hydra's own launchers; the
+runs are started by this package.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import importlib.util
+from collections.abc import Mapping, Sequence
+from functools import cached_property
+from typing import TYPE_CHECKING, Any
+
+from omegaconf import DictConfig
+
+from lm_experiments.errors import InputError, not_installed
+from lm_experiments.launch.memory import run_bytes
+from lm_experiments.launch.processes import train_one_after_another
+from lm_experiments.launch.resources import (
+    Demand,
+    Node,
+    Resources,
+    Share,
+    check_enough,
+    choose,
+    devices_of,
+)
+from lm_experiments.launch.task import Policy, Task
+from lm_experiments.training.config import RunConfig
+
+if TYPE_CHECKING:
+    from lm_experiments.launch.ray_cluster import Cluster
+
+BASIC, RAY, SLURM, LOCAL = "basic", "ray", "slurm", "submitit_local"
+KINDS = {
+    "hydra._internal.core_plugins.basic_launcher.BasicLauncher": BASIC,
+    "hydra_plugins.hydra_ray_launcher.ray_launcher.RayLauncher": RAY,
+    "hydra_plugins.hydra_submitit_launcher.submitit_launcher.SlurmLauncher": SLURM,
+    "hydra_plugins.hydra_submitit_launcher.submitit_launcher.LocalLauncher": LOCAL,
+}
+# The module that must be importable for a launcher.
+NEEDED = {RAY: "ray", SLURM: "submitit", LOCAL: "submitit"}
+
+
+class Launcher:
+    """Trains the runs of a sweep.
+
+    Attributes:
+        kind: basic, ray, slurm or submitit_local.
+        share: what each run gets; None where one runs after another, with all there is.
+    """
+
+    def __init__(
+        self, options: DictConfig, name: str, asked: Resources, ray_address: str | None
+    ) -> None:
+        """Check the choice of a launcher.
+
+        Args:
+            options: ``hydra.launcher``.
+            name: as it was chosen, ``hydra/launcher=NAME``.
+            asked: ``resources``.
+            ray_address: ``ray.address``.
+
+        Raises:
+            InputError: where the launcher cannot be used, or would ignore what was typed.
+        """
+        self.options, self.asked, self.ray_address = options, asked, ray_address
+        self.kind = _kind(options, name)
+        self.share: Share | None = None
+        ignored = {
+            **({"ray.address": ray_address} if self.kind != RAY else {}),
+            **(asked.given if self.kind == BASIC else {}),
+        }
+        _refuse(ignored, f"is not for hydra/launcher={self.kind}; type hydra/launcher=ray.")
+
+    @property
+    def is_remote(self) -> bool:
+        """Whether runs may be trained on other machines than this one."""
+        return self.kind == SLURM or self.ray_address is not None
+
+    def with_devices(self, values: Mapping[str, Any]) -> dict[str, Any]:
+        """Return a composed configuration with as many devices as a run gets GPUs."""
+        if self.kind == BASIC or not isinstance(values["trainer"].get("devices"), int):
+            return dict(values)
+        if self.kind == RAY and self.asked.gpus:
+            check_enough("resources.gpus", self.asked.gpus, self._nodes, self._cluster.where)
+        devices = devices_of(self.asked, values["trainer"]["devices"])
+        return {**values, "trainer": {**values["trainer"], "devices": devices}}
+
+    def share_out(self, configs: Sequence[RunConfig]) -> list[RunConfig]:
+        """Choose what each run gets, once per sweep; return the runs with their threads.
+
+        Raises:
+            InputError: where there is less than was asked for, or than the runs need.
+        """
+        if self.kind == BASIC:
+            return list(configs)
+        if self.share is None:
+            self.share = self._choose(configs)
+        if self.is_remote and self.share.gpus:
+            _check_precision(configs)
+        threads = self.share.threads
+        return [c if c.trainer.threads else _with_threads(c, threads) for c in configs]
+
+    def train(self, tasks: Sequence[Task], policy: Policy) -> None:
+        """Train runs whose directories are made.
+
+        Raises:
+            SystemExit: where a signal came, or a failure ends the sweep.
+        """
+        if self.share is None:
+            train_one_after_another(tasks, policy)
+        elif self.kind == RAY:
+            from lm_experiments.launch.ray_sweep import train_on_ray
+
+            train_on_ray(self._cluster, self.share, tasks, policy)
+        else:
+            from lm_experiments.launch.slurm import train_as_jobs
+
+            train_as_jobs(self.kind, self.options, self.share, tasks, policy)
+
+    def _choose(self, configs: Sequence[RunConfig]) -> Share:
+        demand = Demand(
+            devices=max(config.trainer.devices for config in configs),
+            on_cpu=all(config.trainer.accelerator == "cpu" for config in configs),
+            memory=max(map(run_bytes, configs)),
+        )
+        if self.kind == RAY:
+            return choose(self.asked, self._nodes, self._cluster.where, demand)
+        from lm_experiments.launch.slurm import local_share, slurm_share
+
+        if self.kind == LOCAL:
+            return local_share(self.asked, demand)
+        return slurm_share(self.asked, demand, self.options)
+
+    @cached_property
+    def _nodes(self) -> list[Node]:
+        return self._cluster.nodes()
+
+    @cached_property
+    def _cluster(self) -> Cluster:
+        from lm_experiments.launch.ray_cluster import read_cluster
+
+        return read_cluster(self.options, self.ray_address)
+
+
+def check_single(name: str | None, asked: Resources, ray_address: str | None) -> None:
+    """Refuse for a single run what only sweeps have: a launcher, and shares of machines.
+
+    Raises:
+        InputError: where one of them was typed.
+    """
+    chosen = None if name == BASIC else name
+    given = {"hydra/launcher": chosen, "ray.address": ray_address, **asked.given}
+    _refuse(given, "is for a sweep; add -m, or leave it out.")
+
+
+def _kind(options: DictConfig, name: str) -> str:
+    kind = KINDS.get(str(options.get("_target_")))
+    if kind is None:
+        raise InputError(
+            f"hydra/launcher={name} is not known to keep runs apart; it can be "
+            f"{', '.join(KINDS.values())}."
+        )
+    if kind in NEEDED and not _installed(NEEDED[kind]):
+        raise InputError(not_installed(kind))
+    return kind
+
+
+def _installed(module: str) -> bool:
+    return importlib.util.find_spec(module) is not None
+
+
+def _refuse(given: Mapping[str, str | float | None], reason: str) -> None:
+    for key, value in given.items():
+        if value is not None:
+            text = f"{value:g}" if isinstance(value, float) else value
+            raise InputError(f"{key}={text} {reason}")
+
+
+def _check_precision(configs: Sequence[RunConfig]) -> None:
+    """Require a precision where auto would be looked up on a machine that does not train."""
+    import torch
+
+    if torch.cuda.is_available():
+        return
+    if any(config.trainer.precision == "auto" for config in configs):
+        raise InputError(
+            "trainer.precision=auto cannot be looked up here, since the runs have GPUs and this "
+            "machine has none; type trainer.precision=bf16-mixed, or 32-true."
+        )
+
+
+def _with_threads(config: RunConfig, threads: int) -> RunConfig:
+    return dataclasses.replace(config, trainer=dataclasses.replace(config.trainer, threads=threads))

@@ -1,0 +1,225 @@
+"""From the words of a sweep to its table: expanded, composed, checked, planned, trained, reported.
+
+All runs are checked before any is trained. Runs that are done are not started again.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import re
+from collections.abc import Callable, Sequence
+from pathlib import Path
+
+from hydra.core.override_parser.types import Override
+from omegaconf import DictConfig, OmegaConf
+
+from lm_experiments.errors import InputError
+from lm_experiments.launch.endings import run_line
+from lm_experiments.launch.launcher import Launcher
+from lm_experiments.launch.task import Policy
+from lm_experiments.report import show_report, write_report
+from lm_experiments.report.progress import progress_line
+from lm_experiments.rundir.results import DONE, run_status
+from lm_experiments.rundir.study import Study, read_study
+from lm_experiments.study.command_config import command_config
+from lm_experiments.study.expand import (
+    RunSpec,
+    grid_specs,
+    seeds_of,
+    study_specs,
+    swept_keys,
+    trial_specs,
+    tuned_specs,
+)
+from lm_experiments.study.plan import PlannedRun, checked, distinct, make_directory, plain, planned
+from lm_experiments.study.preview import preview
+from lm_experiments.study.record import record_sweep
+from lm_experiments.study.tuning import choose, new_values, with_choices
+from lm_experiments.training.config import RunConfig
+from lm_experiments.training.wandb.offline import offline_summary
+
+# An interpolation of the seed, such as ${seed} or ${..seed}.
+_OF_SEED = re.compile(r"\$\{[^}]*\bseed\b")
+
+
+class Planner:
+    """Plans and trains the runs of one command.
+
+    Args:
+        base: the configuration composed from what all runs of the sweep share.
+        compose: composes the configuration of one run from its overrides.
+    """
+
+    def __init__(self, base: DictConfig, compose: Callable[[list[str]], DictConfig]) -> None:
+        self.base, self.compose = base, compose
+        self.command = command_config(base)
+        self.launcher = Launcher(
+            base.hydra.launcher, _launcher(base), self.command.resources, self.command.ray.address
+        )
+
+    def run(self, overrides: Sequence[Override]) -> None:
+        """Plan the runs that the overrides describe, train those that are missing, and report.
+
+        Raises:
+            SystemExit: where a run failed, or a signal came.
+        """
+        study = self._study(overrides)
+        if study is not None and study.tune is not None:
+            runs = self._tuned_study(study, overrides)
+        else:
+            runs = self._plain_sweep(study, overrides)
+        if runs:
+            _report(runs)
+
+    def _study(self, overrides: Sequence[Override]) -> Study | None:
+        if self.command.study is None:
+            return None
+        study = read_study(self.command.study)
+        return dataclasses.replace(study, seeds=seeds_of(study, overrides))
+
+    def _plain_sweep(self, study: Study | None, overrides: Sequence[Override]) -> list[PlannedRun]:
+        name = self.base.name
+        if study is None:
+            specs = grid_specs(overrides, name, self.base.arm)
+        else:
+            specs = study_specs(study, overrides, name)
+        runs = self._plan(specs)
+        if not preview(runs, study, self.launcher, only=self.command.plan):
+            return []
+        self._train(distinct(runs), swept_keys(overrides), study)
+        return distinct(runs)
+
+    def _tuned_study(self, study: Study, overrides: Sequence[Override]) -> list[PlannedRun]:
+        """Train the trials, let the grid grow for all arms alike, then train the reporting runs.
+
+        Returns:
+            Every run of the study, or nothing where only the plan was asked for.
+        """
+        assert study.tune is not None
+        name, tune = self.base.name, study.tune
+        trials = self._plan(trial_specs(study, overrides, name, tune.grid))
+        likely = dict.fromkeys(study.arms, tune.grid[len(tune.grid) // 2])
+        reporting = self._plan(tuned_specs(study, overrides, name, likely))
+        if not preview([*trials, *reporting], study, self.launcher, only=self.command.plan):
+            return []
+        self._train(trials, [], study)
+        for _ in range(tune.limit):
+            if not (values := new_values(tune, choose(tune, trials))):
+                break
+            print(f"A winner is on the edge of the grid: every arm is tried at {values} too.")
+            tune = dataclasses.replace(tune, grid=sorted([*tune.grid, *values]))
+            study = dataclasses.replace(study, tune=tune)
+            more = self._plan(trial_specs(study, overrides, name, values))
+            self._train(more, [], study)
+            trials += more
+        chosen = choose(tune, trials)
+        for arm in [arm for arm, found in chosen.items() if found.failed]:
+            print(f"Trials of {arm!r} failed at its best value too; it is reported at that value.")
+        best = {arm: found.value for arm, found in chosen.items()}
+        runs = self._plan(tuned_specs(study, overrides, name, best))
+        self._train(runs, [], with_choices(study, chosen))
+        return [*trials, *runs]
+
+    def _plan(self, specs: Sequence[RunSpec]) -> list[PlannedRun]:
+        """Compose and check all runs; only then read the corpora and find the directories.
+
+        An arm is composed once: its runs differ in the seed, and in what refers to the seed.
+        """
+        composed: dict[tuple[str, ...], DictConfig] = {}
+        configs: dict[tuple[tuple[str, ...], int | None], RunConfig] = {}
+        keys = []
+        for spec in specs:
+            if spec.shared not in composed:
+                composed[spec.shared] = self._composed(spec)
+            config = composed[spec.shared]
+            key = (spec.shared, spec.seed if _refers_to_seed(config) else None)
+            if key not in configs:
+                configs[key] = self._checked(config, spec.seed)
+            keys.append(key)
+        given = dict(zip(configs, self.launcher.share_out(list(configs.values())), strict=True))
+        seeded = [_seeded(given[key], spec.seed) for key, spec in zip(keys, specs, strict=True)]
+        return [planned(config, spec) for config, spec in zip(seeded, specs, strict=True)]
+
+    def _composed(self, spec: RunSpec) -> DictConfig:
+        config = self.compose(list(spec.overrides))
+        _check_launcher(self.base, config, spec.words)
+        return config
+
+    def _checked(self, config: DictConfig, seed: int | None) -> RunConfig:
+        if seed is not None:
+            config.seed = seed
+        return checked(self.launcher.with_devices(plain(config)))
+
+    def _train(self, runs: Sequence[PlannedRun], axes: Sequence[str], study: Study | None) -> None:
+        """Record the runs as the sweep's, and train those that are missing, each once.
+
+        ``study`` is what is declared, where something is.
+        """
+        folder = runs[0].directory.parent
+        record_sweep(folder, runs, axes, study)
+        waiting = [run for run in distinct(runs) if run_status(run.directory) != DONE]
+        for run in waiting:
+            make_directory(run)
+        if not waiting:
+            return
+        policy = Policy(self.command.retries, self.command.on_failure == "stop", print_progress)
+        try:
+            self.launcher.train([run.task for run in waiting], policy)
+        except SystemExit:
+            print(f"Stopped. The same command continues {folder}.")
+            raise
+
+
+def print_progress(run_dir: Path) -> None:
+    """Print where the sweep of a run stands."""
+    print(f"  {progress_line(run_dir.parent)}", flush=True)
+
+
+def _report(runs: Sequence[PlannedRun]) -> None:
+    """Print how a sweep ended, and write and print its table.
+
+    Raises:
+        SystemExit: where a run failed.
+    """
+    folder, directories = runs[0].directory.parent, [run.directory for run in distinct(runs)]
+    failed = [directory for directory in directories if run_status(directory) != DONE]
+    print(f"{len(directories) - len(failed)} done, {len(failed)} failed.")
+    for directory in failed:
+        print(f"  {run_line(directory)}")
+    try:
+        show_report(write_report(folder))
+    except (InputError, OSError) as error:
+        print(f"No table: {error}")
+    print_offline(folder)
+    if failed:
+        raise SystemExit(1)
+
+
+def print_offline(folder: Path) -> None:
+    """Print how to upload, or look at, what W&B kept on this disk."""
+    print("\n".join(offline_summary(sorted(path for path in folder.iterdir() if path.is_dir()))))
+
+
+def _launcher(config: DictConfig) -> str:
+    return str(config.hydra.runtime.choices.get("hydra/launcher"))
+
+
+def _check_launcher(base: DictConfig, run: DictConfig, words: Sequence[str]) -> None:
+    """Refuse a run whose own choices name another launcher: a sweep has one."""
+    ours, its = (OmegaConf.to_container(c.hydra.launcher, resolve=False) for c in (base, run))
+    if ours != its:
+        raise InputError(
+            f"{' '.join(words)} sets hydra/launcher to {_launcher(run)} for its run alone, and the "
+            f"sweep has {_launcher(base)}; choose it once for all runs: "
+            f"hydra/launcher={_launcher(run)}"
+        )
+
+
+def _refers_to_seed(config: DictConfig) -> bool:
+    """Return whether another value than ``seed`` itself follows from it."""
+    ours = OmegaConf.masked_copy(config, [key for key in map(str, config) if key != "hydra"])
+    return _OF_SEED.search(OmegaConf.to_yaml(ours)) is not None
+
+
+def _seeded(config: RunConfig, seed: int | None) -> RunConfig:
+    return config if seed is None else dataclasses.replace(config, seed=seed)
