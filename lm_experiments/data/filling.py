@@ -15,11 +15,12 @@ from lm_experiments.data.config import DataConfig, TokenizerConfig
 from lm_experiments.data.corpora import check_unchanged, load_documents
 from lm_experiments.data.hub import Dataset, is_drawn, limited, source_key
 from lm_experiments.data.keys import hash_of
-from lm_experiments.data.progress import EncodingProgress, size
+from lm_experiments.data.progress import EncodingProgress
 from lm_experiments.data.split import split_documents
 from lm_experiments.data.store import StoreWriter
 from lm_experiments.data.tokenizers import Tokenizer, train_tokenizer
 from lm_experiments.errors import InputError
+from lm_experiments.rundir.words import size
 
 SPLIT_NAMES = ("train", "val")
 RECORD = "prepared.json"

@@ -20,7 +20,7 @@ from processes import Place, result, slow, time_limit, until
 from wandb_stub import API_KEY, serving
 
 from lm_experiments.launch.fork import start_server
-from lm_experiments.training.wandb.logger import X_AXIS, logged_keys
+from lm_experiments.training.wandb.transaction_log import X_AXIS, logged_keys
 
 # Loaded by the run's process: waits less long than people would, and breaks what a test breaks.
 FAULTY = '''

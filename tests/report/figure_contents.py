@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from itertools import pairwise
 
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
@@ -61,5 +62,5 @@ def in_limits(text: Text) -> bool:
 def overlapping(found: Sequence[Text]) -> list[tuple[str, str]]:
     """Neighbouring texts of a column whose lines of letters run into each other."""
     boxes = sorted(((t.get_window_extent(), t.get_text()) for t in found), key=lambda b: b[0].y0)
-    pairs = zip(boxes, boxes[1:], strict=False)
+    pairs = pairwise(boxes)
     return [(a, b) for (box, a), (above, b) in pairs if above.y0 < box.y0 + 0.6 * box.height]
