@@ -13,7 +13,7 @@ from lm_experiments.errors import InputError
 from lm_experiments.invocation import command_line
 from lm_experiments.rundir.atomic import remove_unfinished
 from lm_experiments.rundir.names import SWEEP
-from lm_experiments.rundir.results import run_status
+from lm_experiments.rundir.results import DONE, run_status
 from lm_experiments.rundir.study import Study
 from lm_experiments.rundir.sweeps import SweepRecord, SweepRow, read_sweep, write_sweep
 from lm_experiments.study.identity import NOT_IDENTITY
@@ -93,7 +93,7 @@ def _check_study(folder: Path, there: Study | None, study: Study | None) -> None
 def _check_replaceable(folder: Path, there: SweepRow, run: PlannedRun) -> None:
     """Let a run that never finished be replaced; refuse to mix two configurations of one arm."""
     directory = folder / there.directory
-    if run_status(directory) != "done":
+    if run_status(directory) != DONE:
         return
     raise InputError(
         f"{folder} holds arm {run.config.arm!r}, seed {run.config.seed}, trained otherwise "

@@ -15,7 +15,9 @@ from typing import Any
 from lm_experiments.errors import InputError
 from lm_experiments.launch.processes import train
 from lm_experiments.model.registry import UnknownComponentError
-from lm_experiments.rundir.results import DONE, Result, read_result
+from lm_experiments.report.table.json_table import FORMAT
+from lm_experiments.rundir.names import CONFIG
+from lm_experiments.rundir.results import DONE, FAILED, Result, read_result
 from lm_experiments.study.plan import PlannedRun, make_directory, planned
 from lm_experiments.training.config import RunConfig, load_config
 from lm_experiments.training.devices import find_device
@@ -23,8 +25,7 @@ from lm_experiments.training.logger_config import LoggerConfig
 from lm_experiments.training.result import provenance
 from lm_experiments.training.user_code import named_files, take_code_paths
 
-FORMAT = 1
-BIT_EQUAL, WITHIN_NOISE, DIFFERS, FAILED = "bit-equal", "within noise", "differs", "failed"
+BIT_EQUAL, WITHIN_NOISE, DIFFERS = "bit-equal", "within noise", "differs"
 # With fewer seeds their spread says too little, and this share of the loss is allowed instead.
 SEEDS_FOR_SPREAD = 3
 RELATIVE_NOISE = 0.005
@@ -178,7 +179,7 @@ def plan_cell(cell: Cell, out: Path, code_paths: Sequence[str]) -> PlannedRun:
         )
     if run.config_hash != cell.config_hash:
         raise InputError(
-            f"{cell.directory / 'config.yaml'}, or a file in code_paths, is no longer what the "
+            f"{cell.directory / CONFIG}, or a file in code_paths, is no longer what the "
             f"table was made from (config hash {run.config_hash[:8]} now, {cell.config_hash[:8]} "
             f"then); put it back, or check out {_code(cell.result)}, which the table names."
         )
@@ -279,7 +280,7 @@ def _not_a_table(table: Path) -> InputError:
 
 def _usable(rows: Sequence[Mapping[str, Any]]) -> list[Mapping[str, Any]]:
     # A loss that is not finite is a word in the table.
-    return [row for row in rows if row["status"] == "done" and isinstance(row["val_loss"], float)]
+    return [row for row in rows if row["status"] == DONE and isinstance(row["val_loss"], float)]
 
 
 def _key(seed: int, name: str) -> str:
@@ -343,7 +344,7 @@ def _recorded(directory: Path) -> RunConfig:
     except UnknownComponentError as error:
         import yaml
 
-        values = yaml.safe_load((directory / "config.yaml").read_text(encoding="utf-8"))
+        values = yaml.safe_load((directory / CONFIG).read_text(encoding="utf-8"))
         raise _code_is_missing(directory, values.get("code_paths") or [], error) from None
 
 

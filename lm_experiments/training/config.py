@@ -16,6 +16,7 @@ from lm_experiments.errors import InputError
 from lm_experiments.model import AXES, Choice, ModelConfig
 from lm_experiments.model.registry import UnknownComponentError, component
 from lm_experiments.rundir.atomic import write_atomically
+from lm_experiments.rundir.names import CONFIG
 from lm_experiments.rundir.parse import build
 from lm_experiments.training.logger_config import LoggerConfig
 from lm_experiments.training.optimizers import OPTIMIZERS, Optimizer
@@ -195,7 +196,7 @@ def load_config(run_dir: Path) -> RunConfig:
     Raises:
         InputError: where the folder is not a run directory of this program.
     """
-    path = run_dir / "config.yaml"
+    path = run_dir / CONFIG
     if not path.is_file():
         raise InputError(f"{run_dir} is not a run directory: it has no config.yaml.")
     try:
@@ -215,7 +216,7 @@ def load_config(run_dir: Path) -> RunConfig:
 def save_config(config: RunConfig, run_dir: Path) -> None:
     """Write ``config.yaml`` whole or not at all."""
     text = yaml.safe_dump(plain_values(config), sort_keys=False, allow_unicode=True)
-    write_atomically(run_dir / "config.yaml", text)
+    write_atomically(run_dir / CONFIG, text)
 
 
 def _model(values: Mapping[str, Any]) -> ModelConfig:

@@ -284,7 +284,7 @@ def logs(run: Path) -> list[Path]:
 
 
 def training_steps(log: Path) -> list[int]:
-    from lm_experiments.training.wandb.logger import logged_keys
+    from lm_experiments.training.wandb.transaction_log import logged_keys
 
     return [step for step, keys in logged_keys(log).items() if "train/loss" in keys]
 

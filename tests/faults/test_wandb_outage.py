@@ -17,10 +17,10 @@ from typing import Any
 import pytest
 from harness.processes import MARK, Place, slow, time_limit, until
 from harness.runs import result
+from lm_experiments.training.wandb.transaction_log import X_AXIS, logged_keys
 from wandb_stub import API_KEY, serving
 
 from lm_experiments.launch.fork import start_server
-from lm_experiments.training.wandb.logger import X_AXIS, logged_keys
 
 # Loaded by the run's process: waits less long than people would, and breaks what a test breaks.
 FAULTY = '''

@@ -9,7 +9,6 @@ import contextlib
 import logging
 import os
 import re
-import struct
 from argparse import Namespace
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -21,6 +20,7 @@ from lightning.pytorch.utilities import rank_zero_only
 
 from lm_experiments.training.wandb.offline import ID_FILE, UNSENT_FILE
 from lm_experiments.training.wandb.run_id import run_id
+from lm_experiments.training.wandb.transaction_log import X_AXIS, logged_keys
 
 if TYPE_CHECKING:
     from types import ModuleType
@@ -31,7 +31,6 @@ if TYPE_CHECKING:
 
 log = logging.getLogger(__name__)
 
-X_AXIS = "trainer/global_step"
 FINISH_TIMEOUT = 60.0
 
 _NAME_LIMIT = 128
@@ -46,14 +45,6 @@ _CLIENT_MODES = {
     "disabled": "disabled",
 }
 _FALLBACK = {"online": "offline", "offline": "disabled"}
-
-# A transaction log's framing: blocks of fragments headed by checksum, length and kind, where kind
-# is whole, first, middle or last.
-_BLOCK = 32768
-_FRAGMENT = struct.Struct("<IHB")
-_FRAGMENT_KINDS = (1, 2, 3, 4)
-_STARTS = (1, 2)
-_ENDS = (1, 4)
 
 # Whole words, so that `eos_token`, `tokens` and `tokenizer` stay.
 _SECRET = re.compile(
@@ -88,25 +79,6 @@ class RunIdentity:
     config: Mapping[str, Any]
 
 
-class InertExperiment:
-    """Stands in for the W&B run where there is none; any use of it does nothing."""
-
-    def __getattr__(self, name: str) -> InertExperiment:
-        if name.startswith("__"):
-            raise AttributeError(name)
-        return self
-
-    def __setattr__(self, name: str, value: object) -> None: ...
-
-    def __call__(self, *args: object, **kwargs: object) -> InertExperiment:  # noqa: D102
-        return self
-
-    def __getitem__(self, key: object) -> InertExperiment:
-        return self
-
-    def __setitem__(self, key: object, value: object) -> None: ...
-
-
 class WandbMirror(Logger):
     """Sends every logged row to one W&B run, with `trainer/global_step` as the x axis.
 
@@ -133,11 +105,6 @@ class WandbMirror(Logger):
             self._known, self._server_step = _already_sent(self._run, self._identity, self.mode)
         if self._run is not None and self.mode == "online":
             log.info("W&B run: %s", self._run.url)
-
-    @property
-    def experiment(self) -> Run | InertExperiment:
-        """The live `wandb.Run`, or an object that ignores every use."""
-        return InertExperiment() if self._run is None else self._run
 
     @property
     def name(self) -> str:
@@ -172,7 +139,7 @@ class WandbMirror(Logger):
         """Send the rows of `metrics.jsonl` that a killed process logged but W&B never got."""
         for row in rows:
             step = int(row["step"])
-            self.log_metrics({k: _number(v) for k, v in row.items() if k != "step"}, step)
+            self.log_metrics({key: value for key, value in row.items() if key != "step"}, step)
 
     def finish(self, exit_code: int) -> None:
         """End the run (0 is success); waits at most `FINISH_TIMEOUT` seconds for an upload."""
@@ -288,44 +255,6 @@ def public_config(value: Any) -> Any:
     return value if value is None or isinstance(value, bool | int | float | str) else str(value)
 
 
-def logged_keys(path: Path) -> dict[int, set[str]]:
-    """Return the metric names found at each global step of a `.wandb` transaction log.
-
-    A log cut short by a kill is read up to the cut.
-    """
-    from wandb.proto import wandb_internal_pb2
-
-    new_record: Callable[[], Any] = vars(wandb_internal_pb2)["Record"]
-
-    found: dict[int, set[str]] = {}
-    for data in _records(path.read_bytes()):
-        record = new_record()
-        record.ParseFromString(data)
-        items = {
-            item.key or ".".join(item.nested_key): item.value_json for item in record.history.item
-        }
-        if X_AXIS in items:
-            found.setdefault(int(float(items[X_AXIS])), set()).update(items)
-    return found
-
-
-def _records(data: bytes) -> Iterator[bytes]:
-    """Split a LevelDB log: 32 KiB blocks of fragments, each headed by checksum, length and type."""
-    position, whole = 7, b""
-    while position + _FRAGMENT.size <= len(data):
-        if (left := _BLOCK - position % _BLOCK) < _FRAGMENT.size:
-            position += left
-            continue
-        _, length, kind = _FRAGMENT.unpack_from(data, position)
-        position += _FRAGMENT.size
-        if kind not in _FRAGMENT_KINDS or position + length > len(data):
-            return
-        whole = (b"" if kind in _STARTS else whole) + data[position : position + length]
-        position += length
-        if kind in _ENDS:
-            yield whole
-
-
 def _already_sent(run: Run, identity: RunIdentity, mode: str) -> tuple[dict[int, set[str]], int]:
     """Return what earlier processes of this run sent: names by step, and the server's last step.
 
@@ -374,11 +303,6 @@ def _drop_service() -> None:
         import wandb
 
         wandb.teardown(exit_code=1)
-
-
-def _number(value: Any) -> float:
-    """Read a metric back from `metrics.jsonl`, where non-finite numbers are strings."""
-    return float(value) if isinstance(value, str) else value
 
 
 def _line(error: Exception) -> str:
