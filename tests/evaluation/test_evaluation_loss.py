@@ -54,7 +54,7 @@ def test_a_longer_context_is_that_of_a_model_built_for_it(position: str) -> None
 
 def test_learned_positions_are_not_longer_than_trained() -> None:
     assert score(model_with("learned"), TEXT, 8).loss > 0
-    with pytest.raises(ValueError, match="for each of 8 positions and none for a context of 9"):
+    with pytest.raises(ValueError, match="for each of 8 positions, too few for a context of 9"):
         score(model_with("learned"), TEXT, 9)
 
 
