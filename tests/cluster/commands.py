@@ -1,4 +1,4 @@
-"""Sweeps for launchers: their defaults, and components that fail or note the GPU they were given."""
+"""Sweeps for launchers: defaults, and components that fail or note the GPU they were given."""
 
 from __future__ import annotations
 

@@ -21,13 +21,14 @@ from lm_experiments.errors import InputError
 from lm_experiments.launch.fork import train_isolated
 from lm_experiments.model import Choice, ModelConfig
 from lm_experiments.rundir.atomic import write_json
+from lm_experiments.rundir.identity import Identity
 from lm_experiments.training.checkpoints import is_whole, newest_checkpoint
 from lm_experiments.training.config import BatchConfig, RunConfig, TrainerConfig, save_config
 from lm_experiments.training.logger_config import LoggerConfig
 from lm_experiments.training.optimizers import AdamW
 from lm_experiments.training.schedules import Constant
 
-IDENTITY = {"config_hash": "c" * 64, "data_hash": "d" * 64}
+IDENTITY = Identity("c" * 64, "d" * 64)
 STEPS, EVERY = 8, 2
 NEWEST, BEFORE = "step-00000008.ckpt", "step-00000006.ckpt"
 
@@ -271,7 +272,7 @@ def test_a_damaged_result_is_named_and_nothing_is_lost(
     for damage, wrong in CONTENTS.items():
         path.write_bytes(wrong)
         answer = train("-m", "seed=0,1", "name=two")
-        refused(answer, str(path), "is damaged; remove it")
+        refused(answer, str(path), "is damaged (", "); remove it")
         after = hashes(two)
         assert {name for name in before if after[name] != before[name]} == {
             str(path.relative_to(two))
@@ -290,7 +291,7 @@ def test_a_damaged_plan_is_named_and_no_run_is_lost(two: Path, train: Callable[.
     for wrong in CONTENTS.values():
         path.write_bytes(wrong)
         answer = train("-m", "seed=0,1", "name=two")
-        refused(answer, str(path), "is damaged; remove it")
+        refused(answer, str(path), "is damaged (", "); remove it")
         assert path.read_bytes() == wrong
     path.unlink()
     answer = train("-m", "seed=0,1", "name=two")
