@@ -275,7 +275,7 @@ def test_a_damaged_result_is_named_and_nothing_is_lost(
     for damage, wrong in CONTENTS.items():
         path.write_bytes(wrong)
         answer = train("-m", "seed=0,1", "name=two")
-        refused(answer, str(path), "is damaged; remove it")
+        refused(answer, str(path), "is damaged (", "); remove it")
         after = hashes(two)
         assert {name for name in before if after[name] != before[name]} == {
             str(path.relative_to(two))
@@ -294,7 +294,7 @@ def test_a_damaged_plan_is_named_and_no_run_is_lost(two: Path, train: Callable[.
     for wrong in CONTENTS.values():
         path.write_bytes(wrong)
         answer = train("-m", "seed=0,1", "name=two")
-        refused(answer, str(path), "is damaged; remove it")
+        refused(answer, str(path), "is damaged (", "); remove it")
         assert path.read_bytes() == wrong
     path.unlink()
     answer = train("-m", "seed=0,1", "name=two")

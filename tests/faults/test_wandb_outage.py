@@ -17,20 +17,20 @@ from typing import Any
 import pytest
 from harness.processes import MARK, Place, slow, time_limit, until
 from harness.runs import result
-from lm_experiments.training.wandb.transaction_log import X_AXIS, logged_keys
 from wandb_stub import API_KEY, serving
 
 from lm_experiments.launch.fork import start_server
+from lm_experiments.training.wandb import logger
+from lm_experiments.training.wandb.transaction_log import X_AXIS, logged_keys
 
-# Loaded by the run's process: waits less long than people would, and breaks what a test breaks.
+# In a run's process it waits less long than people would, and breaks what a test breaks. The
+# command that starts the run loads it too, in the test's process, which stays as it is.
 FAULTY = '''
 import multiprocessing, os, resource, signal, time
 from pathlib import Path
 from lm_experiments.model import register
 from lm_experiments.model.norms import NormOptions, RMSNorm
 from lm_experiments.training.wandb import logger as wandb_logger
-
-wandb_logger._SETTINGS["finish_timeout"] = 3.0
 
 def kill_core():
     children = Path(f"/proc/self/task/{os.getpid()}/children").read_text().split()
@@ -55,8 +55,11 @@ class Killing(RMSNorm):
             kill_core()
         return super().forward(x)
 
-# In a run's own process alone: the command that starts it may be this test's.
-if os.environ.get("SMALL_FILES") and multiprocessing.parent_process():
+IN_A_RUN = multiprocessing.parent_process() is not None
+if IN_A_RUN:
+    wandb_logger._SETTINGS["finish_timeout"] = 3.0
+
+if IN_A_RUN and os.environ.get("SMALL_FILES"):
     start = wandb_logger.start_run
     def small_start(*arguments):
         """Let the files of the client's service be no larger than a page."""
@@ -105,7 +108,10 @@ def sweep(train: Callable[..., Any], tmp_path: Path) -> Callable[..., Any]:
     (tmp_path / "faulty.py").write_text(FAULTY)
 
     def call(*arguments: str) -> Any:
-        return train(*SWEEP, *arguments)
+        settings = dict(logger._SETTINGS)
+        answer = train(*SWEEP, *arguments)
+        assert settings == logger._SETTINGS, "the test's own client waits less long, too"
+        return answer
 
     return call
 

@@ -16,6 +16,7 @@ import sys
 from collections.abc import Callable, Mapping, Sequence
 from functools import cache
 from pathlib import Path
+from types import ModuleType
 from typing import Any
 
 LIBRARIES = (
@@ -77,14 +78,18 @@ def warm_starts() -> WarmStarts:
 
 
 def _serve() -> None:
+    before = dict(os.environ)
     for name in LIBRARIES:
         __import__(name)
+    # Variables that a library sets while it is imported; a command has them too.
+    set_by_imports = {k: v for k, v in os.environ.items() if before.get(k) != v}
     for line in sys.stdin:
         question = json.loads(line)
         if "poll" in question:
             pid, status = os.waitpid(question["poll"], os.WNOHANG)
             answer = os.waitstatus_to_exitcode(status) if pid else None
         elif not (answer := os.fork()):
+            question["environment"] = {**set_by_imports, **question["environment"]}
             _become(**question)
         print(json.dumps(answer), flush=True)
 
@@ -99,12 +104,14 @@ def _become(arguments: list[str], folder: str, output: str, environment: dict[st
         signal.signal(signal.SIGINT, signal.default_int_handler)
         os.chdir(folder)
         for number, flags in ((0, os.O_RDONLY), (1, os.O_WRONLY | os.O_CREAT), (2, os.O_WRONLY)):
-            os.dup2(os.open(output if number else os.devnull, flags | os.O_APPEND), number)
+            opened = os.open(output if number else os.devnull, flags | os.O_APPEND)
+            os.dup2(opened, number)
+            os.close(opened)
         os.environ.clear()
         os.environ.update(environment)
         # As a start of Python does with PYTHONPATH, which this process was started without.
-        sys.path[1:1] = environment["PYTHONPATH"].split(os.pathsep)
-        sys.path[0] = str(Path(arguments[0]).parent)
+        first = [str(Path(arguments[0]).parent), *environment["PYTHONPATH"].split(os.pathsep)]
+        sys.path[:] = [*first, *(path for path in sys.path[1:] if path not in first)]
         sys.argv = arguments
         if (hook := Path(folder, "hooks", "sitecustomize.py")).exists():
             exec(hook.read_text(), {"__name__": "hook"})
@@ -140,6 +147,10 @@ def _fork_the_fork_server() -> None:
         kept = sorted({0, 1, 2, *descriptors})
         for low, high in zip(kept, [*kept[1:], 4096], strict=True):
             os.closerange(low + 1, high)
+        # A new interpreter has neither the script nor the package.
+        for name in [name for name in sys.modules if name.startswith("lm_experiments")]:
+            del sys.modules[name]
+        sys.modules["__main__"] = ModuleType("__main__")
         try:
             exec(arguments[-1], {"__name__": "forkserver"})
         finally:

@@ -70,8 +70,13 @@ REFERENCES: dict[str, dict[str, Any]] = {
     "low_freq_factor": LLAMA3,
     "high_freq_factor": LLAMA3,
 }
-# Options that are refused at any value but their default; the message says so.
-REFUSED = {("multi_query", "kv_heads")}
+# Options that are refused at any value but their default: such a value, and the message.
+REFUSED: dict[tuple[str, str, str], tuple[Any, str]] = {
+    ("attention", "multi_query", "kv_heads"): (
+        2,
+        "kv_heads=2 is not what attention=multi_query is",
+    ),
+}
 
 OPTIONS = [
     (axis, name, field.name)
@@ -93,16 +98,22 @@ def logits(config: ModelConfig) -> Tensor:
     return out
 
 
-@pytest.mark.parametrize(("axis", "name", "option"), OPTIONS)
+@pytest.mark.parametrize(("axis", "name", "option"), [o for o in OPTIONS if o not in REFUSED])
 def test_every_option_changes_the_output(axis: str, name: str, option: str) -> None:
-    if (name, option) in REFUSED:
-        return
     known = {axis: choose(axis, name, REFERENCES.get(option))}
     changed = {axis: choose(axis, name, KNOBS[name][option])}
     before = logits(dataclasses.replace(BASE, **known))  # type: ignore[arg-type]
     after = logits(dataclasses.replace(BASE, **changed))  # type: ignore[arg-type]
     assert after.isfinite().all()
     assert not torch.equal(before, after)
+
+
+@pytest.mark.parametrize(("axis", "name", "option"), REFUSED)
+def test_an_option_that_only_its_default_fits_is_refused(axis: str, name: str, option: str) -> None:
+    value, message = REFUSED[axis, name, option]
+    changed = {axis: choose(axis, name, {option: value})}
+    with pytest.raises(ValueError, match=message):
+        build_model(dataclasses.replace(BASE, **changed), 0)  # type: ignore[arg-type]
 
 
 FIELDS: dict[str, dict[str, Any]] = {

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from command_lines import load_script
+from lm_experiments.cli import reproduce as command
 
 from lm_experiments.errors import InputError
 from lm_experiments.launch.endings import Ending
