@@ -67,7 +67,9 @@ def one_more_run(config: RunConfig, folder: Path) -> Contestant:
             ending = train(Task(run_dir, devices=config.trainer.devices))
         if ending.status != DONE or not seen:
             log = (run_dir / "train.log").read_text(encoding="utf-8")
-            raise RuntimeError(f"the run to be timed was not done: {ending.text(run_dir)}\n{log}")
+            raise RuntimeError(
+                f"the run to be timed ended with exit code {ending.exit_status}:\n{log}"
+            )
         return seen[0] - start
 
     return run

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import itertools
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from hydra.core.override_parser.types import Override
@@ -18,6 +18,10 @@ OF_THE_SWEEP = ("study", "plan", "name")
 
 # Keys by which this program names a run.
 NAMING = ("name", "arm", "arm_overrides", "control", "seed")
+
+
+# An arm of a study, a seed, a role, and the values that tuning set.
+Cell = tuple[str, int, str, Mapping[str, float]]
 
 
 @dataclass(frozen=True)
@@ -73,46 +77,38 @@ def grid_specs(overrides: Sequence[Override], name: str | None, arm: str | None)
     return specs
 
 
-def study_specs(study: Study, overrides: Sequence[Override], name: str | None) -> list[RunSpec]:
-    """Return a run for every arm and seed of a study, at the setting of the command line."""
-    fixed = _fixed(overrides)
-    return [
-        _study_spec(study, fixed, name, arm, seed, REPORT, {})
-        for arm in study.arms
-        for seed in seeds_of(study, overrides)
-    ]
-
-
-def trial_specs(
-    study: Study, overrides: Sequence[Override], name: str | None, values: Sequence[float]
+def study_specs(
+    study: Study, overrides: Sequence[Override], name: str | None, cells: Iterable[Cell]
 ) -> list[RunSpec]:
+    """Return the runs of some cells of a study, at the setting of the command line."""
+    fixed = _fixed(overrides)
+    name = name or sweep_name([study.name], arm_overrides(fixed))
+    return [_study_spec(study, fixed, name, *cell) for cell in cells]
+
+
+def report_cells(study: Study) -> list[Cell]:
+    """Return every arm and reporting seed, at the declared setting."""
+    return [(arm, seed, REPORT, {}) for arm in study.arms for seed in study.seeds]
+
+
+def trial_cells(study: Study, values: Sequence[float]) -> list[Cell]:
     """Return the trials of the tuned key at ``values``: every arm, every tuning seed."""
     assert study.tune is not None
-    fixed = _fixed(overrides)
-    return [
-        _study_spec(study, fixed, name, arm, seed, TUNE, {study.tune.key: value})
-        for arm in study.arms
-        for value in values
-        for seed in study.tune.seeds
-    ]
+    key, seeds = study.tune.key, study.tune.seeds
+    points = itertools.product(study.arms, values, seeds)
+    return [(arm, seed, TUNE, {key: value}) for arm, value, seed in points]
 
 
-def tuned_specs(
-    study: Study, overrides: Sequence[Override], name: str | None, best: Mapping[str, float]
-) -> list[RunSpec]:
+def tuned_cells(study: Study, best: Mapping[str, float]) -> list[Cell]:
     """Return the reporting runs at the settings that tuning chose.
 
     Each arm runs at the baseline's best, to be compared at equal settings, and at its own.
     """
     assert study.tune is not None
-    fixed = _fixed(overrides)
     settings = [(REPORT, arm, best[study.baseline]) for arm in study.arms]
     settings += [(TUNED, arm, best[arm]) for arm in study.arms]
-    return [
-        _study_spec(study, fixed, name, arm, seed, role, {study.tune.key: value})
-        for role, arm, value in settings
-        for seed in seeds_of(study, overrides)
-    ]
+    points = itertools.product(settings, study.seeds)
+    return [(arm, seed, role, {study.tune.key: value}) for (role, arm, value), seed in points]
 
 
 def seeds_of(study: Study, overrides: Sequence[Override]) -> list[int]:
@@ -129,7 +125,7 @@ def seeds_of(study: Study, overrides: Sequence[Override]) -> list[int]:
 def _study_spec(
     study: Study,
     fixed: Sequence[str],
-    name: str | None,
+    name: str,
     arm: str,
     seed: int,
     role: str,
@@ -141,7 +137,6 @@ def _study_spec(
         raise InputError(f"Arm {arm!r} sets {clash.pop()}, which study.tune tunes for all arms.")
     # Typed later wins: the study's own, then the command line's, then what makes the arm.
     merged = {_key(text): text for text in [*study.overrides, *fixed, *tuned, *own]}
-    name = name or sweep_name([study.name], arm_overrides(fixed))
     control = [f"control={_quoted(arm)}"] if arm in study.controls else []
     named = _named(name, arm, own)
     return RunSpec((*merged.values(), f"seed={seed}", *control, *named), role, setting)

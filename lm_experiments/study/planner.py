@@ -23,13 +23,15 @@ from lm_experiments.rundir.results import DONE, run_status
 from lm_experiments.rundir.study import Study, read_study
 from lm_experiments.study.command_config import command_config
 from lm_experiments.study.expand import (
+    Cell,
     RunSpec,
     grid_specs,
+    report_cells,
     seeds_of,
     study_specs,
     swept_keys,
-    trial_specs,
-    tuned_specs,
+    trial_cells,
+    tuned_cells,
 )
 from lm_experiments.study.plan import PlannedRun, checked, distinct, make_directory, plain, planned
 from lm_experiments.study.preview import preview
@@ -82,7 +84,7 @@ class Planner:
         if study is None:
             specs = grid_specs(overrides, name, self.base.arm)
         else:
-            specs = study_specs(study, overrides, name)
+            specs = study_specs(study, overrides, name, report_cells(study))
         runs = self._plan(specs)
         if not preview(runs, study, self.launcher, only=self.command.plan):
             return []
@@ -96,10 +98,14 @@ class Planner:
             Every run of the study, or nothing where only the plan was asked for.
         """
         assert study.tune is not None
-        name, tune = self.base.name, study.tune
-        trials = self._plan(trial_specs(study, overrides, name, tune.grid))
+        tune = study.tune
+
+        def plan(cells: Sequence[Cell]) -> list[PlannedRun]:
+            return self._plan(study_specs(study, overrides, self.base.name, cells))
+
+        trials = plan(trial_cells(study, tune.grid))
         likely = dict.fromkeys(study.arms, tune.grid[len(tune.grid) // 2])
-        reporting = self._plan(tuned_specs(study, overrides, name, likely))
+        reporting = plan(tuned_cells(study, likely))
         if not preview([*trials, *reporting], study, self.launcher, only=self.command.plan):
             return []
         self._train(trials, [], study)
@@ -109,14 +115,14 @@ class Planner:
             print(f"A winner is on the edge of the grid: every arm is tried at {values} too.")
             tune = dataclasses.replace(tune, grid=sorted([*tune.grid, *values]))
             study = dataclasses.replace(study, tune=tune)
-            more = self._plan(trial_specs(study, overrides, name, values))
+            more = plan(trial_cells(study, values))
             self._train(more, [], study)
             trials += more
         chosen = choose(tune, trials)
         for arm in [arm for arm, found in chosen.items() if found.failed]:
             print(f"Trials of {arm!r} failed at its best value too; it is reported at that value.")
         best = {arm: found.value for arm, found in chosen.items()}
-        runs = self._plan(tuned_specs(study, overrides, name, best))
+        runs = plan(tuned_cells(study, best))
         self._train(runs, [], with_choices(study, chosen))
         return [*trials, *runs]
 
