@@ -36,8 +36,7 @@ class TrainedAgain(RMSNorm):
 @pytest.fixture(scope="module")
 def main() -> Main:
     """The command of ``scripts/reproduce.py``."""
-    found: Main = load_script("reproduce").main
-    return found
+    return command.main
 
 
 def row(
