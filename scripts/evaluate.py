@@ -15,7 +15,7 @@ from lm_experiments.cli.open_run import corpus_to_evaluate, open_run
 from lm_experiments.data import DataConfig
 from lm_experiments.errors import InputError
 from lm_experiments.evaluation import EncodedText, Score, Subject, documents_to_evaluate, encode
-from lm_experiments.study.choices import load_installed, take_code_paths
+from lm_experiments.training.user_code import load_installed, take_code_paths
 
 DESCRIPTION = """\
 Print the loss of trained runs, each by its newest checkpoint: over the validation text of the run

@@ -10,7 +10,7 @@ from pathlib import Path
 from lm_experiments.cli.arguments import answered, script_parser
 from lm_experiments.cli.open_run import open_run
 from lm_experiments.errors import InputError
-from lm_experiments.study.choices import load_installed, take_code_paths
+from lm_experiments.training.user_code import load_installed, take_code_paths
 
 DESCRIPTION = """\
 Write a trained run, by its newest checkpoint, as a folder that AutoModelForCausalLM and

@@ -15,7 +15,7 @@ from lm_experiments.data import Tokenizer
 from lm_experiments.errors import InputError
 from lm_experiments.evaluation import Sampling, sample_batch, stream
 from lm_experiments.model import Transformer
-from lm_experiments.study.choices import load_installed, take_code_paths
+from lm_experiments.training.user_code import load_installed, take_code_paths
 
 DESCRIPTION = """\
 Write text with a trained run, from its newest checkpoint, on the CPU. The prompt is printed first

@@ -7,7 +7,6 @@ import sys
 from collections.abc import Sequence
 from pathlib import Path
 
-from lm_experiments.study.choices import load_installed
 from lm_experiments.study.reproduce import (
     check_fresh,
     code_warnings,
@@ -18,6 +17,7 @@ from lm_experiments.study.reproduce import (
     result_lines,
     train_again,
 )
+from lm_experiments.training.user_code import load_installed
 
 DESCRIPTION = """\
 Train cells of a table again, each from the config.yaml that its run recorded, and compare the

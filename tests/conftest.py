@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 from command_lines import SMALL, completed
 
-from lm_experiments.model import registry
+from lm_experiments import registry
 
 
 @dataclass(frozen=True)

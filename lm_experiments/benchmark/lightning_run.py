@@ -12,13 +12,14 @@ from lightning.pytorch import Callback, Trainer
 
 from lm_experiments.benchmark.rounds import Report, check_rounds, summarise
 from lm_experiments.benchmark.step import PlainStep
-from lm_experiments.data import PreparedData, TokenizerConfig, TrainingBatches, prepare
+from lm_experiments.data import PreparedData, TrainingBatches, prepare
 from lm_experiments.model import ModelConfig, build_model
+from lm_experiments.registry import choose
 from lm_experiments.rundir.identity import Identity
 from lm_experiments.training.config import BatchConfig, RunConfig, TrainerConfig
 from lm_experiments.training.devices import find_device
 from lm_experiments.training.fit import Run
-from lm_experiments.training.logger_config import LoggerConfig
+from lm_experiments.training.logger_config import NoLogger
 from lm_experiments.training.optimizers import AdamW
 from lm_experiments.training.schedules import Constant
 
@@ -45,7 +46,7 @@ def default_run(rounds: int, cache_dir: Path) -> RunConfig:
     return RunConfig(
         model=ModelConfig(vocab_size=VOCABULARY),
         data=BatchConfig(val_fraction=0.01),
-        tokenizer=TokenizerConfig(vocab_size=VOCABULARY),
+        tokenizer=choose("tokenizer", "bpe", {"vocab_size": VOCABULARY}),
         optimizer=AdamW(),
         schedule=Constant(),
         trainer=TrainerConfig(
@@ -55,7 +56,7 @@ def default_run(rounds: int, cache_dir: Path) -> RunConfig:
             log_every=BLOCK,
             checkpoint_every=steps,
         ),
-        logger=LoggerConfig(name="none"),
+        logger=NoLogger(),
         cache_dir=str(cache_dir),
     )
 

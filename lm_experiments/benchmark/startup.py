@@ -14,12 +14,13 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from lm_experiments.benchmark.rounds import Contestant, Report, measure, timed
-from lm_experiments.data import TokenizerConfig, prepare
+from lm_experiments.data import prepare
 from lm_experiments.launch.fork import train_isolated
 from lm_experiments.model import ModelConfig
+from lm_experiments.registry import choose
 from lm_experiments.rundir.identity import Identity
 from lm_experiments.training.config import BatchConfig, RunConfig, TrainerConfig, save_config
-from lm_experiments.training.logger_config import LoggerConfig
+from lm_experiments.training.logger_config import NoLogger, WandbConfig
 from lm_experiments.training.optimizers import AdamW
 from lm_experiments.training.schedules import Constant
 
@@ -28,8 +29,8 @@ TITLE = "Waiting, in processes of their own; runs up to the first logged step, t
 VOCABULARY = 2048
 LOOK_EVERY = 0.002
 LOGGERS = {
-    "one more run of a sweep": LoggerConfig(name="none"),
-    "the same, with W&B offline": LoggerConfig(mode="offline"),
+    "one more run of a sweep": NoLogger(),
+    "the same, with W&B offline": WandbConfig(mode="offline"),
 }
 
 
@@ -53,11 +54,11 @@ def one_step(cache_dir: Path) -> RunConfig:
     return RunConfig(
         model=ModelConfig(vocab_size=VOCABULARY),
         data=BatchConfig(val_fraction=0.01),
-        tokenizer=TokenizerConfig(vocab_size=VOCABULARY),
+        tokenizer=choose("tokenizer", "bpe", {"vocab_size": VOCABULARY}),
         optimizer=AdamW(),
         schedule=Constant(),
         trainer=TrainerConfig(max_steps=1, accelerator="cpu"),
-        logger=LoggerConfig(name="none"),
+        logger=NoLogger(),
         cache_dir=str(cache_dir),
     )
 

@@ -6,7 +6,6 @@ import difflib
 import re
 import sys
 from collections.abc import Callable, Iterator, Sequence
-from pathlib import Path
 from typing import NoReturn
 
 from hydra import compose, initialize_config_dir
@@ -14,13 +13,12 @@ from hydra.core.global_hydra import GlobalHydra
 from hydra.errors import MissingConfigException
 from omegaconf import DictConfig
 
-import lm_experiments
+from lm_experiments.conf_dir import conf_dir
 from lm_experiments.model import AXES
-from lm_experiments.model.registry import UnknownComponentError, component
+from lm_experiments.registry import UnknownComponentError, component
 
 # The launchers that come with an extra of this package.
 EXTRAS = {"ray": "ray", "slurm": "slurm", "submitit_slurm": "slurm", "submitit_local": "slurm"}
-CONF = Path(lm_experiments.__file__).parents[1] / "conf"
 
 
 def explain(error: Exception, arguments: Sequence[str]) -> str:
@@ -94,7 +92,7 @@ def _unknown_option(config: DictConfig, axis: str, option: str) -> str:
 def _composed(arguments: Sequence[str]) -> tuple[DictConfig, list[str]]:
     """Return the configuration that the choices on the command line make, and all groups."""
     GlobalHydra.instance().clear()
-    with initialize_config_dir(str(CONF), version_base="1.3"):
+    with initialize_config_dir(str(conf_dir()), version_base="1.3"):
         groups = compose("train", return_hydra_config=True).hydra.runtime.choices
         choices = [text for text in arguments if text.split("=")[0] in groups and "," not in text]
         return compose("train", choices), list(groups)

@@ -8,11 +8,11 @@ from pathlib import Path
 
 import yaml
 
-from lm_experiments.cli.errors import CONF
+from lm_experiments.conf_dir import conf_dir
 from lm_experiments.data import DataConfig, PreparedData, prepare
 from lm_experiments.errors import InputError
 from lm_experiments.model import Transformer
-from lm_experiments.model.registry import UnknownComponentError
+from lm_experiments.registry import UnknownComponentError
 from lm_experiments.rundir.parse import build
 from lm_experiments.rundir.results import read_result
 from lm_experiments.training.checkpoints import load_model
@@ -87,10 +87,10 @@ def corpus_to_evaluate(name: str, path: str | None, words: Sequence[str]) -> Dat
     Raises:
         InputError: where it is not known, or a value is missing or wrong.
     """
-    known = sorted(file.stem for file in (CONF / "data").glob("*.yaml"))
+    known = sorted(file.stem for file in (conf_dir() / "data").glob("*.yaml"))
     if name not in known:
         raise InputError(f"--data {name} is not known; it can be {', '.join(known)}.")
-    values = yaml.safe_load((CONF / "data" / f"{name}.yaml").read_text(encoding="utf-8"))
+    values = yaml.safe_load((conf_dir() / "data" / f"{name}.yaml").read_text(encoding="utf-8"))
     values.pop("defaults", None)
     if path is not None:
         values["path"] = path

@@ -11,12 +11,15 @@ from hydra.errors import HydraException
 from omegaconf import DictConfig
 from omegaconf.errors import OmegaConfBaseException
 
-from lm_experiments.cli.errors import CONF, refuse
+from lm_experiments.cli.errors import refuse
+from lm_experiments.cli.help import offer_help
+from lm_experiments.conf_dir import conf_dir
 from lm_experiments.errors import InputError
 from lm_experiments.study import sweeper
-from lm_experiments.study.choices import load_installed, offer_components, take_code_paths
+from lm_experiments.study.choices import offer_choices
 from lm_experiments.study.job import run_job
 from lm_experiments.training.signals import StopSignals
+from lm_experiments.training.user_code import load_installed, take_code_paths
 
 HYDRA_FLAGS = (
     "help",
@@ -51,10 +54,12 @@ def main(job: Callable[[DictConfig], None] = run_job) -> None:
         load_installed()
         # A component must be known before Hydra looks at the choices.
         take_code_paths(sys.argv[1:])
-        offer_components()
+        offer_choices()
         sweeper.register()
+        if {"--help", "-h"} & set(sys.argv[1:]):
+            offer_help()
         with StopSignals():
-            hydra.main(version_base="1.3", config_path=str(CONF), config_name="train")(job)()
+            hydra.main(version_base="1.3", config_path=str(conf_dir()), config_name="train")(job)()
     except (ValueError, OSError, HydraException, OmegaConfBaseException) as error:
         if debugging:
             raise

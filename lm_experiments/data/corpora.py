@@ -12,7 +12,7 @@ from importlib.metadata import PackageNotFoundError, files
 from pathlib import Path
 
 from lm_experiments.data.config import DataConfig
-from lm_experiments.data.keys import hash_of
+from lm_experiments.data.hashing import hash_of
 from lm_experiments.data.split import split_rule
 from lm_experiments.errors import InputError
 

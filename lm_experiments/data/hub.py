@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from lm_experiments.data.config import DataConfig
-from lm_experiments.data.keys import hash_of
+from lm_experiments.data.hashing import hash_of
 from lm_experiments.data.scans import content_sha256, remembered
 from lm_experiments.errors import InputError
 

@@ -5,12 +5,12 @@ from __future__ import annotations
 import logging
 import os
 import shutil
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from pathlib import Path
 
 from filelock import FileLock, Timeout
 
-from lm_experiments.data.config import STREAMED, DataConfig, TokenizerConfig, check_pair
+from lm_experiments.data.config import STREAMED, DataConfig, check_pair
 from lm_experiments.data.corpora import content_hash
 from lm_experiments.data.filling import (
     SPLIT_NAMES,
@@ -18,16 +18,19 @@ from lm_experiments.data.filling import (
     fill_from_stream,
     recorded_hash,
 )
+from lm_experiments.data.hashing import hash_of
 from lm_experiments.data.hub import source_key
-from lm_experiments.data.keys import hash_of
-from lm_experiments.data.pretrained import files_hash
 from lm_experiments.data.ready import open_ready
 from lm_experiments.data.store import VERSION, TokenStore
-from lm_experiments.data.tokenizers import Tokenizer, load_tokenizer, train_tokenizer
+from lm_experiments.data.tokenizers import (
+    Tokenizer,
+    files_hash,
+    load_tokenizer,
+    train_tokenizer,
+)
 from lm_experiments.errors import InputError
-
-# What a tokenizer's folder has been named by since before it could be read from files.
-NAMED_BY = ("name", "vocab_size", "sample_bytes", "sample_seed")
+from lm_experiments.fields import fields_of
+from lm_experiments.registry import Choice, options_of
 
 logger = logging.getLogger(__name__)
 
@@ -47,7 +50,7 @@ class PreparedData:
     directory: Path
 
 
-def prepare(data: DataConfig, tokenizer: TokenizerConfig, cache_dir: Path) -> PreparedData:
+def prepare(data: DataConfig, tokenizer: Choice, cache_dir: Path) -> PreparedData:
     """Return the prepared corpus, building its folder below `cache_dir` where there is none.
 
     Processes that ask at once build it once. A damaged folder is built again, with a warning.
@@ -72,18 +75,18 @@ def prepare(data: DataConfig, tokenizer: TokenizerConfig, cache_dir: Path) -> Pr
     return prepared
 
 
-def _ready(data: DataConfig, config: TokenizerConfig, cache_dir: Path) -> PreparedData:
+def _ready(data: DataConfig, config: Choice, cache_dir: Path) -> PreparedData:
     tokenizer = train_tokenizer((), config)
     ready = open_ready(data, tokenizer, cache_dir)
     return PreparedData(ready.train, ready.val, tokenizer, ready.data_hash, ready.train.path.parent)
 
 
-def _folder_name(data: DataConfig, tokenizer: TokenizerConfig, key: str) -> str:
-    options = {key: value for key, value in asdict(tokenizer).items() if key in NAMED_BY}
-    of_files = files_hash(tokenizer)
-    if of_files is not None:
-        options["files"] = of_files
-    key = hash_of({"data": key, "tokenizer": options, "store": VERSION})
+def _folder_name(data: DataConfig, tokenizer: Choice, key: str) -> str:
+    options = options_of("tokenizer", tokenizer)
+    known = [f.name for f in fields_of(options.__class__) if f.use.in_hash]
+    chosen = {name: getattr(options, name) for name in known}
+    chosen |= {"name": tokenizer.name, "files": files_hash(tokenizer)}
+    key = hash_of({"data": key, "tokenizer": chosen, "store": VERSION})
     return f"{data.name}-{tokenizer.name}-{key[:12]}"
 
 
@@ -116,7 +119,7 @@ def _open(directory: Path, data_hash: str | None) -> PreparedData:
     return PreparedData(train, val, tokenizer, data_hash, directory)
 
 
-def _build(data: DataConfig, config: TokenizerConfig, directory: Path, key: str) -> None:
+def _build(data: DataConfig, config: Choice, directory: Path, key: str) -> None:
     """Build beside `directory`, then rename, so that a kill leaves no half of it."""
     logger.info("preparing %s", directory)
     # The lock is held, so another process's temporary folder is one that a kill left behind.
@@ -134,7 +137,7 @@ def _build(data: DataConfig, config: TokenizerConfig, directory: Path, key: str)
         shutil.rmtree(partial, ignore_errors=True)
 
 
-def _fill(folder: Path, data: DataConfig, config: TokenizerConfig, key: str) -> None:
+def _fill(folder: Path, data: DataConfig, config: Choice, key: str) -> None:
     if data.name in STREAMED:
         fill_from_stream(folder, data, config, key, cache_dir=folder.parent)
     else:

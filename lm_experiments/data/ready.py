@@ -13,10 +13,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from lm_experiments.data.config import DataConfig
-from lm_experiments.data.keys import hash_of
+from lm_experiments.data.hashing import hash_of
 from lm_experiments.data.scans import Facts, remembered
 from lm_experiments.data.store import CHUNK_TOKENS, DTYPES, Shards, Tokens, TokenStore
-from lm_experiments.data.tokenizer import Tokenizer
+from lm_experiments.data.tokenizers.base import Tokenizer
 from lm_experiments.errors import InputError
 
 HEADER_INTS = 256

@@ -9,7 +9,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from lm_experiments.data.keys import hash_of
+from lm_experiments.data.hashing import hash_of
 from lm_experiments.errors import InputError
 
 FOLDER = "scans"

@@ -25,7 +25,7 @@ RUNS_ELSEWHERE = 75
 PRELOADED = [
     "lm_experiments.launch.server_signals",
     "lm_experiments.training.fit",
-    "lm_experiments.study.choices",
+    "lm_experiments.training.user_code",
     __name__,
     "wandb",
 ]
@@ -100,7 +100,7 @@ def begin(environment: Mapping[str, str], code_paths: Sequence[str]) -> None:
     threading.Thread(target=_end_with_parent, daemon=True).start()
     for number in SIGNALS:
         signal.signal(number, signal.SIG_DFL)
-    from lm_experiments.study.choices import load_code, load_installed
+    from lm_experiments.training.user_code import load_code, load_installed
 
     load_installed()
     load_code(code_paths)

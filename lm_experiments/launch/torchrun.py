@@ -14,8 +14,8 @@ from pathlib import Path
 
 from lm_experiments.rundir.identity import read_identity
 from lm_experiments.rundir.results import is_done
-from lm_experiments.study.choices import load_installed, take_code_paths
 from lm_experiments.training.fit import claimed, train_claimed
+from lm_experiments.training.user_code import load_installed, take_code_paths
 from lm_experiments.training.world import world_of_environment
 
 

@@ -11,7 +11,7 @@ from torch import Tensor, nn
 from lm_experiments.model.backends import Scope, attend
 from lm_experiments.model.cache import LayerCache
 from lm_experiments.model.linear import Linear
-from lm_experiments.model.registry import build, choose, register
+from lm_experiments.registry import build, choose, register
 
 QK_NORMS = ("none", "rmsnorm", "layernorm", "l2")
 QK_NORM_WIDTHS = ("head", "model")
@@ -62,14 +62,17 @@ class Attention(nn.Module):
 class AttentionOptions:
     """Options of attention.
 
-    ``kv_heads`` is the number of heads of keys and values; null leaves it to the kind of attention.
-    ``qk_norm`` normalises queries and keys before they are rotated: none, rmsnorm, layernorm, or
-    l2, which makes them unit vectors and learns the scale of their products, one for the layer
-    (Henry et al. 2020). ``qk_norm_width`` is what one norm spans: a ``head``, or all heads together
-    (``model``, as in OLMo 2). ``window`` is how many positions a query sees, itself included.
-    ``softcap`` bounds scores to ``cap * tanh(scores / cap)``. ``scale`` multiplies the products;
-    null for 1 / sqrt(head width), or 1 with l2. ``bias`` gives the four projections biases; null
-    for ``model.bias``.
+    Attributes:
+        kv_heads: the number of heads of keys and values; null leaves it to the kind of attention.
+        qk_norm: the norm of queries and keys before they are rotated: none, rmsnorm, layernorm, or
+            l2, which makes them unit vectors and learns the scale of their products, one for the
+            layer (Henry et al. 2020).
+        qk_norm_width: what one norm spans: a head, or all heads together (model, as in OLMo 2).
+        qk_norm_eps: the eps of that norm.
+        window: how many positions a query sees, itself included; null leaves it to the kind.
+        softcap: bounds scores to ``cap * tanh(scores / cap)``; null leaves them.
+        scale: multiplies the products; null for 1 / sqrt(head width), or 1 with l2.
+        bias: whether the four projections have biases; null for model.bias.
     """
 
     kv_heads: int | None = None

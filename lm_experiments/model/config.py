@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import ClassVar
+from typing import Annotated, ClassVar
 
+from lm_experiments.fields import Use
 from lm_experiments.model.feedforward import matched_width
-from lm_experiments.model.registry import Choice
+from lm_experiments.registry import Choice
 
 
 @dataclass(frozen=True)
@@ -14,37 +15,43 @@ class ModelConfig:
     """Everything that determines a model's graph and shapes.
 
     Attributes:
+        d_model: the width of the residual stream.
+        n_layers: the number of blocks.
+        n_heads: the number of attention heads.
+        context_length: tokens in a sequence.
+        vocab_size: the number of ids; filled in from the tokenizer.
         d_ff: the width of an ungated feed-forward; gated ones are matched to its weights.
-        ffn_width: the width built; None solves it from ``d_ff`` (see `matched_width`).
-        match: ``params`` or ``flops`` to match gated and ungated feed-forwards, which have two
-            FLOPs for each weight, so that both mean the same width; ``none`` to build ``d_ff``.
+        ffn_width: the width built; null solves it from d_ff (see `matched_width`).
+        match: params or flops to match gated and ungated feed-forwards, which have two FLOPs for
+            each weight, so that both mean the same width; none to build d_ff.
         match_tolerance: the largest fraction by which matched weights may differ.
+        tie_embeddings: whether the head is the token embedding.
         bias: whether linear layers inside blocks have biases.
         dropout: the fraction of embeddings and sublayer outputs zeroed in training.
-        head_width: the width of an attention head; None for d_model / n_heads.
+        head_width: the width of an attention head; null for d_model / n_heads.
         scale_embeddings: whether embeddings are multiplied by sqrt(d_model).
         embedding_norm: whether a norm follows the token embedding.
-        logit_softcap: logits become ``cap * tanh(logits / cap)``; None leaves them.
+        logit_softcap: logits become ``cap * tanh(logits / cap)``; null leaves them.
         z_loss: the weight of the mean squared log-partition in the training loss (PaLM); the
             validation loss never has it.
         document_mask: whether attention stays within documents, where positions start at 0. When
             false, a sequence cut from packed text attends across the ends of its documents.
         end_of_text: the token that ends a document; filled in from the tokenizer.
-        position_pattern: for each layer the position encoding's name or ``none``, repeated over
-            the depth; None has it in all layers.
-        attention_pattern: for each layer ``local`` or ``global``, repeated over the depth; None
-            has the window of the attention, where it has one, in all layers.
+        position_pattern: for each layer the position encoding's name or none, repeated over the
+            depth, as in [rope,rope,rope,none]; null has it in all layers.
+        attention_pattern: for each layer local or global, repeated over the depth, as in
+            [local,local,global]; null has the attention's window, if any, in all layers.
     """
 
     d_model: int = 128
     n_layers: int = 4
     n_heads: int = 4
     context_length: int = 128
-    vocab_size: int = 2048
-    d_ff: int = 512
+    vocab_size: Annotated[int, Use.DERIVED] = 2048
+    d_ff: Annotated[int, Use.SOURCE] = 512
     ffn_width: int | None = None
-    match: str = "params"
-    match_tolerance: float = 0.01
+    match: Annotated[str, Use.SOURCE] = "params"
+    match_tolerance: Annotated[float, Use.SOURCE] = 0.01
     tie_embeddings: bool = False
     bias: bool = False
     dropout: float = 0.0
@@ -54,7 +61,7 @@ class ModelConfig:
     logit_softcap: float | None = None
     z_loss: float = 0.0
     document_mask: bool = False
-    end_of_text: int | None = None
+    end_of_text: Annotated[int | None, Use.DERIVED] = None
     position_pattern: list[str] | None = None
     attention_pattern: list[str] | None = None
     norm: Choice = Choice("rmsnorm")

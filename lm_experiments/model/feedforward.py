@@ -11,7 +11,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from lm_experiments.model.linear import Linear
-from lm_experiments.model.registry import component, register
+from lm_experiments.registry import component, register
 
 # Widths are multiples of the coarsest of these that stays within the tolerance: matrix units
 # want multiples of 8, small models cannot be matched in such steps.
@@ -20,7 +20,11 @@ WIDTH_STEPS = (8, 4, 2, 1)
 
 @dataclass(frozen=True)
 class GELUOptions:
-    """Options of GELU: ``approximate`` is ``none``, or ``tanh`` as GPT-2 and Gemma compute it."""
+    """Options of GELU.
+
+    Attributes:
+        approximate: none, or tanh as GPT-2 and Gemma compute it.
+    """
 
     approximate: str = "none"
 

@@ -18,7 +18,7 @@ from torch import Tensor, nn
 
 from lm_experiments.model.config import ModelConfig
 from lm_experiments.model.linear import RESIDUAL_ROLES, Linear
-from lm_experiments.model.registry import build, register
+from lm_experiments.registry import build, register
 
 
 def keyed_seed(seed: int, *key: object) -> int:
@@ -29,10 +29,12 @@ def keyed_seed(seed: int, *key: object) -> int:
 
 @dataclass(frozen=True)
 class InitOptions:
-    """Options of a scheme: with ``zero_outputs`` every sublayer starts by writing zeros.
+    """Options of a scheme.
 
-    The projections that write to the residual stream start at zero, so that each block starts as
-    the identity (Zhang et al. 2019, Fixup, do so with the last layer of each residual branch).
+    Attributes:
+        zero_outputs: whether projections that write to the residual stream start at zero, so that
+            each block starts as the identity (as the last layer of each residual branch in Fixup,
+            Zhang et al. 2019).
     """
 
     zero_outputs: bool = False
@@ -40,7 +42,11 @@ class InitOptions:
 
 @dataclass(frozen=True)
 class XavierOptions(InitOptions):
-    """Options of Xavier: ``distribution`` is ``uniform`` or ``normal``, of the same variance."""
+    """Options of Xavier.
+
+    Attributes:
+        distribution: uniform or normal, of the same variance.
+    """
 
     distribution: str = "uniform"
 
@@ -56,10 +62,12 @@ class XavierOptions(InitOptions):
 
 @dataclass(frozen=True)
 class MuPOptions(InitOptions):
-    """Options of muP: the model whose learning rate is to hold at every width.
+    """Options of muP: the model whose learning rate holds at every width.
 
-    ``base_width`` is its d_model, ``base_heads`` its number of heads (None: as many as this model
-    has, so that heads grow wider with the model). At the base width nothing is scaled.
+    Attributes:
+        base_width: d_model of that model; at this width nothing is scaled.
+        base_heads: its number of heads; null for as many as this model has, so that heads grow
+            wider with the model.
     """
 
     base_width: int = 128

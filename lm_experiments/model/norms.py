@@ -11,12 +11,16 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 from torch.autograd.function import once_differentiable
 
-from lm_experiments.model.registry import NoOptions, register
+from lm_experiments.registry import NoOptions, register
 
 
 @dataclass(frozen=True)
 class NormOptions:
-    """Options of a norm: ``eps`` is added to the variance, whatever the dtype."""
+    """Options of a norm.
+
+    Attributes:
+        eps: added to the variance, whatever the dtype.
+    """
 
     eps: float = 1e-5
 
@@ -27,14 +31,23 @@ class NormOptions:
 
 @dataclass(frozen=True)
 class RMSNormOptions(NormOptions):
-    """Options of RMSNorm: with ``offset`` the gain is stored as its difference from 1."""
+    """Options of RMSNorm.
+
+    Attributes:
+        offset: whether the gain is stored as its difference from 1.
+    """
 
     offset: bool = False
 
 
 @dataclass(frozen=True)
 class LayerNormOptions(NormOptions):
-    """Options of LayerNorm: whether it has a trained ``gain`` and a trained ``shift``."""
+    """Options of LayerNorm.
+
+    Attributes:
+        gain: whether there is a trained gain.
+        shift: whether there is a trained shift.
+    """
 
     gain: bool = True
     shift: bool = True
@@ -42,12 +55,20 @@ class LayerNormOptions(NormOptions):
 
 @dataclass(frozen=True)
 class ScaleNormOptions(NormOptions):
-    """Options of ScaleNorm: ``eps`` is the smallest length that is divided by."""
+    """Options of ScaleNorm.
+
+    Attributes:
+        eps: the smallest length that is divided by.
+    """
 
 
 @dataclass(frozen=True)
 class DyTOptions:
-    """Options of DyT: ``alpha`` is where the trained slope of the tanh starts."""
+    """Options of DyT.
+
+    Attributes:
+        alpha: the initial value of the trained slope of the tanh.
+    """
 
     alpha: float = 0.5
 

@@ -1,93 +1,47 @@
-"""Components as Hydra choices: what is registered can be chosen, and nothing else is edited."""
+"""What Hydra can choose beside the files of ``conf``: defaults and registered components."""
 
 from __future__ import annotations
 
-import hashlib
-import importlib.metadata
-import importlib.util
-import sys
-from collections.abc import Iterable, Sequence
-from pathlib import Path
+import dataclasses
+from typing import Any
 
 from hydra.core.config_store import ConfigStore
-from hydra.core.override_parser.overrides_parser import OverridesParser
-from hydra.errors import HydraException
 
-from lm_experiments.errors import InputError
-from lm_experiments.model import AXES
-from lm_experiments.model.registry import component, names
-
-ENTRY_POINTS = "lm_experiments.components"
-CODE_PATHS = "code_paths="
+from lm_experiments.fields import Use, fields_of
+from lm_experiments.registry import GROUPS, component, names
+from lm_experiments.study.command_config import CommandConfig
+from lm_experiments.study.keys import SHORT
+from lm_experiments.training.config import RunConfig
 
 
-def offer_components() -> None:
-    """Make every registered component a choice of its axis's group, its options under `model`."""
+def offer_choices() -> None:
+    """Give Hydra every key at its default, and every registered component as a choice."""
     store = ConfigStore.instance()
-    for axis in AXES:
-        for name in names(axis):
-            node = component(axis, name).defaults()
-            store.store(name=name, node=node, group=axis, package=f"model.{axis}")
+    store.store(name="lm_experiments", group="hydra/help", node={})
+    store.store(name="base", node=base_values())
+    store.store(name="default", group="trainer", node={})
+    for group in GROUPS:
+        for name in names(group):
+            found = component(group, name)
+            store.store(name=name, node=found.defaults(), group=group, package=found.section)
 
 
-def take_code_paths(words: Sequence[str]) -> list[str]:
-    """Run the files that ``code_paths=...`` names, and return the words that are left.
+def base_values() -> dict[str, Any]:
+    """Return every key that is not an option of a component, at its default."""
+    # Left to the command: the label follows from what was typed.
+    values = {**_defaults(RunConfig), **_defaults(CommandConfig), "arm": None}
+    for short, key in SHORT.items():
+        section, _, name = key.partition(".")
+        values[short] = values[section][name]
+        values[section][name] = f"${{{short}}}"
+    return values
 
-    Raises:
-        InputError: where the word cannot be read, or a file is missing.
-    """
-    given = [word for word in words if word.lstrip("+").startswith(CODE_PATHS)]
-    if given:
-        load_code(named_files(given[-1]))
-    return [word for word in words if word not in given]
 
-
-def load_code(paths: Iterable[str]) -> None:
-    """Run the user's Python files, which register components; a file is run once.
-
-    Raises:
-        InputError: where a file is missing, or raises while it is run.
-    """
-    for path in paths:
-        file = Path(path).expanduser().resolve()
-        if not file.is_file():
-            raise InputError(f"code_paths names {path}, which is not a file.")
-        digest = hashlib.sha256(str(file).encode()).hexdigest()[:8]
-        module_name = f"lm_experiments_code_{file.stem}_{digest}"
-        if module_name in sys.modules:
+def _defaults(cls: Any) -> dict[str, Any]:
+    values = {}
+    for field in fields_of(cls):
+        if field.use is Use.DERIVED or field.name in GROUPS:
             continue
-        spec = importlib.util.spec_from_file_location(module_name, file)
-        assert spec is not None and spec.loader is not None
-        module = importlib.util.module_from_spec(spec)
-        sys.modules[module_name] = module
-        try:
-            spec.loader.exec_module(module)
-        except (Exception, SystemExit) as error:
-            del sys.modules[module_name]
-            text = str(error) or "no reason given"
-            raise InputError(
-                f"code_paths: {path} does not load: {type(error).__name__}: {text}"
-            ) from error
-
-
-def load_installed() -> None:
-    """Import the installed packages that offer components through an entry point."""
-    for entry in importlib.metadata.entry_points(group=ENTRY_POINTS):
-        entry.load()
-
-
-def named_files(word: str) -> list[str]:
-    """Return the files that a word ``code_paths=...`` names.
-
-    Raises:
-        InputError: where it cannot be read as a list of files.
-    """
-    try:
-        [override] = OverridesParser.create().parse_overrides([word])
-        value = override.value()
-    except HydraException:
-        value = None
-    paths = value if isinstance(value, list) else [value]
-    if not all(isinstance(path, str) for path in paths):
-        raise InputError(f"{word} names no files; type {CODE_PATHS}[my_block.py].")
-    return [str(path) for path in paths]
+        nested = dataclasses.is_dataclass(field.type)
+        values[field.name] = _defaults(field.type) if nested else field.default
+    return values

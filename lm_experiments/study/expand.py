@@ -10,15 +10,13 @@ from dataclasses import dataclass, field
 from hydra.core.override_parser.types import Override
 
 from lm_experiments.errors import InputError
+from lm_experiments.fields import Use
 from lm_experiments.rundir.study import Study
-from lm_experiments.study.identity import arm_label, sweep_name
-from lm_experiments.study.job import arm_overrides
+from lm_experiments.study.identity import arm_label, arm_overrides, sweep_name
+from lm_experiments.study.keys import use_of
 
 # Keys of the command line that say which sweep, and so are not passed on to its runs.
 OF_THE_SWEEP = ("study", "plan", "name")
-
-# Keys by which this program names a run.
-NAMING = ("name", "arm", "arm_overrides", "control", "seed")
 
 REPORT, TUNED, TUNE = "report", "tuned", "tune"
 
@@ -41,7 +39,7 @@ class Job:
     @property
     def words(self) -> list[str]:
         """What makes the job another than its neighbours, as typed."""
-        return [text for text in self.overrides if _key(text) not in NAMING]
+        return [text for text in self.overrides if use_of(_key(text)) not in (Use.NAME, Use.SEED)]
 
 
 def swept_keys(overrides: Sequence[Override]) -> list[str]:

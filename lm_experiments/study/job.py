@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Sequence
 from pathlib import Path
 
 from hydra.core.hydra_config import HydraConfig
@@ -18,8 +17,7 @@ from lm_experiments.launch.fork import RUNS_ELSEWHERE, start_server, train_isola
 from lm_experiments.report.progress import progress_line
 from lm_experiments.rundir.identity import Identity, read_identity
 from lm_experiments.rundir.results import RunError, read_result, run_status
-from lm_experiments.study.choices import load_code
-from lm_experiments.study.identity import NOT_IDENTITY
+from lm_experiments.study.identity import arm_overrides
 from lm_experiments.study.plan import (
     PlannedRun,
     checked,
@@ -30,27 +28,11 @@ from lm_experiments.study.plan import (
 from lm_experiments.study.summary import offline_lines, run_line
 from lm_experiments.training.config import RunConfig, load_config
 from lm_experiments.training.signals import SIGNALS
+from lm_experiments.training.user_code import load_code
 
 SINGLE = "single"
 # How a run's process ends where a signal asked it to: after saving, or before it could.
 INTERRUPTED = {code: 128 + n for n in SIGNALS for code in (128 + n, -n)}
-# Keys that name, place or watch a run, and so do not make it another arm.
-NOT_ARM = (
-    "seed",
-    "name",
-    "arm",
-    "arm_overrides",
-    "control",
-    "runs_dir",
-    "cache_dir",
-    "code_paths",
-    "logger",
-    "on_failure",
-    "retries",
-    "resources",
-    "ray",
-    "hydra",
-)
 
 
 def run_job(config: DictConfig) -> None:
@@ -80,17 +62,6 @@ def run_job(config: DictConfig) -> None:
     except (ValueError, OSError) as error:
         refuse(error, sys.argv[1:])
     _run_alone(run)
-
-
-def arm_overrides(overrides: Sequence[str]) -> list[str]:
-    """Return the overrides that make an arm: not those that only name, place or watch a run."""
-    keys = [text.split("=", 1)[0].lstrip("+~") for text in overrides]
-    elsewhere = {f"trainer.{key}" for key in NOT_IDENTITY["trainer"]}
-    return [
-        text
-        for text, key in zip(overrides, keys, strict=True)
-        if key.split(".")[0] not in NOT_ARM and key not in elsewhere
-    ]
 
 
 def _plan_alone(config: DictConfig) -> PlannedRun:

@@ -6,9 +6,10 @@ from typing import Any
 
 import pytest
 
-from lm_experiments.data import DataConfig, TokenizerConfig, check_pair
+from lm_experiments.data import DataConfig, check_pair
 from lm_experiments.data.config import CHOOSES_VOCABULARY
 from lm_experiments.data.tokenizers import TOKENIZERS
+from lm_experiments.registry import choose
 
 
 def test_every_name_has_its_code() -> None:
@@ -82,12 +83,12 @@ def test_bad_data_options_are_refused(options: dict[str, Any], message: str) -> 
 )
 def test_bad_tokenizer_options_are_refused(options: dict[str, Any], message: str) -> None:
     with pytest.raises(ValueError, match="tokenizer") as caught:
-        TokenizerConfig(**options)
+        choose("tokenizer", "bpe", {**options})
     assert message in str(caught.value)
 
 
 def test_a_streamed_corpus_has_no_drawn_sample() -> None:
     data = DataConfig(name="hf", path="a")
     with pytest.raises(ValueError, match=r"sample_seed=3 draws nothing from data=hf"):
-        check_pair(data, TokenizerConfig("bpe", 300, sample_seed=3))
-    check_pair(DataConfig(), TokenizerConfig("bpe", 300, sample_seed=3))
+        check_pair(data, choose("tokenizer", "bpe", {"vocab_size": 300, "sample_seed": 3}))
+    check_pair(DataConfig(), choose("tokenizer", "bpe", {"vocab_size": 300, "sample_seed": 3}))

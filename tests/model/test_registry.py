@@ -11,7 +11,7 @@ from small_models import EVERY_COMPONENT, tiny_model
 from lm_experiments.model import AXES, Choice, choose, register, registry
 from lm_experiments.model.norms import NormOptions, RMSNorm
 from lm_experiments.model.positions import RoPEOptions
-from lm_experiments.model.registry import UnknownComponentError, build, component, names
+from lm_experiments.registry import UnknownComponentError, build, component, names
 
 
 @pytest.fixture

@@ -15,10 +15,10 @@ from command_lines import load_script, python
 from hydra.core.override_parser.overrides_parser import OverridesParser
 from rich.console import Console
 
+from lm_experiments import registry as components
 from lm_experiments.cli import components as catalogue
 from lm_experiments.errors import InputError
 from lm_experiments.model import AXES
-from lm_experiments.model import registry as components
 from lm_experiments.study import choices
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -27,7 +27,7 @@ Main = Callable[[Sequence[str]], int]
 MY_NORM = '''
 from __future__ import annotations
 from dataclasses import dataclass
-from lm_experiments.model.registry import register
+from lm_experiments.registry import register
 
 @dataclass(frozen=True)
 class Options:

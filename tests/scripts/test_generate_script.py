@@ -12,9 +12,10 @@ import pytest
 import torch
 from command_lines import load_script, python
 
-from lm_experiments.data import TokenizerConfig, prepare
+from lm_experiments.data import prepare
 from lm_experiments.evaluation import Sampling, generation, sample
 from lm_experiments.model import Choice, ModelConfig, build_model
+from lm_experiments.registry import choose
 from lm_experiments.training.config import (
     BatchConfig,
     RunConfig,
@@ -22,7 +23,7 @@ from lm_experiments.training.config import (
     load_config,
     save_config,
 )
-from lm_experiments.training.logger_config import LoggerConfig
+from lm_experiments.training.logger_config import NoLogger
 from lm_experiments.training.optimizers import AdamW
 from lm_experiments.training.schedules import Constant
 
@@ -73,11 +74,11 @@ def config_of(folder: Path, tokenizer: str) -> RunConfig:
             d_ff=16,
         ),
         data=BatchConfig(name="text", path=str(folder / "text.txt")),
-        tokenizer=TokenizerConfig(name=tokenizer),
+        tokenizer=choose("tokenizer", tokenizer),
         optimizer=AdamW(),
         schedule=Constant(),
         trainer=TrainerConfig(),
-        logger=LoggerConfig(name="none"),
+        logger=NoLogger(),
         cache_dir=str(folder / "cache"),
     )
 

@@ -12,9 +12,9 @@ import numpy as np
 import pytest
 from hydra import compose, initialize_config_dir
 
-from lm_experiments.cli.errors import CONF
+from lm_experiments.conf_dir import conf_dir
 from lm_experiments.data import DataConfig, load_documents
-from lm_experiments.study.choices import offer_components
+from lm_experiments.study.choices import offer_choices
 from lm_experiments.study.identity import config_hash
 from lm_experiments.study.plan import checked, plain
 from lm_experiments.study.sweeper import register
@@ -28,14 +28,14 @@ PLACES = {
 
 
 def composed(*overrides: str) -> RunConfig:
-    offer_components()
+    offer_choices()
     register()
-    with initialize_config_dir(str(CONF), version_base="1.3"):
+    with initialize_config_dir(str(conf_dir()), version_base="1.3"):
         values = compose("train", ["logger=none", "trainer.accelerator=cpu", *overrides])
         return checked(plain(values))
 
 
-@pytest.mark.parametrize("data", sorted(path.stem for path in (CONF / "data").glob("*.yaml")))
+@pytest.mark.parametrize("data", sorted(path.stem for path in (conf_dir() / "data").glob("*.yaml")))
 def test_every_corpus_composes(data: str) -> None:
     assert composed(f"data={data}", *PLACES.get(data, ())).data.name == data
 

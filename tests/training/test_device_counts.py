@@ -10,15 +10,15 @@ import pytest
 import torch
 import torch._dynamo.config as dynamo
 
-from lm_experiments.data import TokenizerConfig
 from lm_experiments.errors import InputError
 from lm_experiments.model import ModelConfig
+from lm_experiments.registry import choose
 from lm_experiments.study.checks import warnings
 from lm_experiments.training import config as configuration
 from lm_experiments.training import devices
 from lm_experiments.training.config import BatchConfig, RunConfig, TrainerConfig
 from lm_experiments.training.devices import find_device, prepare_process
-from lm_experiments.training.logger_config import LoggerConfig
+from lm_experiments.training.logger_config import WandbConfig
 from lm_experiments.training.optimizers import AdamW
 from lm_experiments.training.schedules import Constant
 
@@ -27,11 +27,11 @@ def run_config(batch_size: int = 16, **trainer: Any) -> RunConfig:
     return RunConfig(
         model=ModelConfig(context_length=64),
         data=BatchConfig(batch_size=batch_size),
-        tokenizer=TokenizerConfig(name="bytes"),
+        tokenizer=choose("tokenizer", "bytes"),
         optimizer=AdamW(),
         schedule=Constant(warmup_steps=0),
         trainer=TrainerConfig(**trainer),
-        logger=LoggerConfig(),
+        logger=WandbConfig(),
     )
 
 

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from lm_experiments.errors import InputError
-from lm_experiments.training.logger_config import LoggerConfig
+from lm_experiments.training.logger_config import WandbConfig
 from lm_experiments.training.wandb.logger import public_config
 
 
@@ -52,4 +52,4 @@ def test_config_is_plain_and_without_secrets() -> None:
 )
 def test_bad_options_say_what_is_allowed(options: dict[str, Any], says: str) -> None:
     with pytest.raises(InputError, match=says):
-        LoggerConfig(**options)
+        WandbConfig(**options)

@@ -19,7 +19,7 @@ import torch
 import wandb
 from lightning.pytorch.utilities import rank_zero_only
 
-from lm_experiments.training.logger_config import LoggerConfig
+from lm_experiments.training.logger_config import WandbConfig
 from lm_experiments.training.loggers import (
     JsonlLogger,
     RunLoggers,
@@ -54,9 +54,7 @@ def clean_client(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[No
 def build(run_dir: Path, seed: int = 3, resume: int | None = None, **options: Any) -> RunLoggers:
     run_dir.mkdir(parents=True, exist_ok=True)
     config = {**CONFIG, "seed": seed}
-    return build_loggers(
-        LoggerConfig(**options), run_dir, "sweep", "pre relu", seed, config, resume
-    )
+    return build_loggers(WandbConfig(**options), run_dir, "sweep", "pre relu", seed, config, resume)
 
 
 def log(loggers: RunLoggers, steps: range) -> None:

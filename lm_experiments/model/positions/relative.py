@@ -10,7 +10,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from lm_experiments.model.positions.base import FixedTable, PositionSizes
-from lm_experiments.model.registry import NoOptions, register
+from lm_experiments.registry import NoOptions, register
 
 
 @register("position", "alibi")
@@ -46,8 +46,10 @@ def slopes(n_heads: int) -> list[float]:
 class T5Options:
     """Options of T5's bias.
 
-    ``buckets`` distances or ranges of distances are told apart: the first half are exact, the
-    others grow geometrically up to ``max_distance``, from which on all are the last.
+    Attributes:
+        buckets: ranges of distances that are told apart; the first half are single distances, the
+            others grow geometrically.
+        max_distance: the distance from which on all are in the last bucket.
     """
 
     buckets: int = 32

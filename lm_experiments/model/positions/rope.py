@@ -10,7 +10,7 @@ from torch import Tensor
 
 from lm_experiments.model.positions.base import PositionSizes, PositionTable
 from lm_experiments.model.positions.scaling import angles, scaled_frequencies, yarn_magnitude
-from lm_experiments.model.registry import register
+from lm_experiments.registry import register
 
 
 @dataclass(frozen=True)
@@ -23,15 +23,16 @@ class RoPEOptions:
             k + width/2, as in Llama's weights).
         fraction: the part of each head's columns that turns, counted from the first (GPT-NeoX
             has 0.25); the others stay, and the wavelengths are those of the narrower width.
-        scaling: for contexts longer than ``original_context``, the one trained on before:
-            ``none``, ``linear`` (Chen et al. 2023), ``ntk`` (theta grows), ``yarn`` (Peng et al.
-            2023, with its attention temperature), ``llama3`` (Llama 3.1).
+        scaling: how contexts longer than ``original_context`` are reached: ``none``, ``linear``
+            (Chen et al. 2023), ``ntk`` (theta grows), ``yarn`` (Peng et al. 2023, with its
+            attention temperature), ``llama3`` (Llama 3.1).
         factor: by how much the scaling slows the slowest pair.
+        original_context: the context length trained on before.
         low_freq_factor: of ``llama3``: up to so many turns within the original context, a pair
-            is slowed in full; None is 1.
-        high_freq_factor: of ``llama3``: from so many turns on, it is not; None is 4.
-        beta_fast: of ``yarn``: from so many turns on, a pair is not slowed; None is 32.
-        beta_slow: of ``yarn``: up to so many turns, it is slowed in full; None is 1.
+            is slowed in full; null is 1.
+        high_freq_factor: of ``llama3``: from so many turns on, it is not; null is 4.
+        beta_fast: of ``yarn``: from so many turns on, a pair is not slowed; null is 32.
+        beta_slow: of ``yarn``: up to so many turns, it is slowed in full; null is 1.
     """
 
     theta: float = 10000.0

@@ -1,0 +1,84 @@
+"""The keys of the command line that belong to no run: what the command does with its runs."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Annotated, Any
+
+from lm_experiments.errors import InputError
+from lm_experiments.fields import Use, fields_of
+from lm_experiments.rundir.parse import build
+
+ON_FAILURE = ("continue", "stop")
+AUTO = "auto"
+
+
+@dataclass(frozen=True)
+class ResourcesConfig:
+    """What a parallel launcher gives each run; auto is chosen from the machine, as the plan says.
+
+    Attributes:
+        gpus: GPUs of a run: 0.25 packs four runs on one, 2 gives a run two.
+        cpus: CPU cores of a run, each with a thread.
+    """
+
+    gpus: float | str = AUTO
+    cpus: float | str = AUTO
+
+    def __post_init__(self) -> None:
+        for name, value in vars(self).items():
+            if isinstance(value, str) and value != AUTO:
+                raise InputError(
+                    f"resources.{name}={value} is not a number; type a number, or auto."
+                )
+
+
+@dataclass(frozen=True)
+class RayConfig:
+    """A running Ray cluster.
+
+    Attributes:
+        address: host:port of its head, or auto; null starts Ray on this machine.
+    """
+
+    address: str | None = None
+
+
+@dataclass(frozen=True)
+class CommandConfig:
+    """What the command does with its runs; the same for one run and for a sweep.
+
+    Attributes:
+        study: a declared study, with -m: study=NAME.
+        plan: true only prints what would be trained.
+        on_failure: after a failed run, continue with the others, or stop.
+        retries: how often a failed run is tried again, from its newest checkpoint.
+        resources: what a parallel launcher gives each run.
+        ray: the cluster of hydra/launcher=ray.
+    """
+
+    study: Annotated[dict[str, Any] | None, Use.COMMAND] = None
+    plan: Annotated[bool, Use.COMMAND] = False
+    on_failure: Annotated[str, Use.COMMAND] = "continue"
+    retries: Annotated[int, Use.COMMAND] = 0
+    resources: Annotated[ResourcesConfig, Use.COMMAND] = field(default_factory=ResourcesConfig)
+    ray: Annotated[RayConfig, Use.COMMAND] = field(default_factory=RayConfig)
+
+    def __post_init__(self) -> None:
+        if self.on_failure not in ON_FAILURE:
+            raise InputError(
+                f"on_failure={self.on_failure} is not known; it can be {' or '.join(ON_FAILURE)}."
+            )
+        if self.retries < 0:
+            raise InputError(f"retries={self.retries} must be 0 or more.")
+
+
+def command_config(values: Mapping[str, Any]) -> CommandConfig:
+    """Build the command's part of a composed configuration, as plain values.
+
+    Raises:
+        InputError: one sentence that names the key, the value and what is allowed.
+    """
+    own = {f.name: values[f.name] for f in fields_of(CommandConfig) if f.name in values}
+    return build(CommandConfig, own, "")
