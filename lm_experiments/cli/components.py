@@ -14,6 +14,7 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
+import lm_experiments.training.config  # noqa: F401, registers all components
 from lm_experiments.conf_dir import conf_dir
 from lm_experiments.errors import InputError
 from lm_experiments.registry import GROUPS, MISSING, Component, component, names

@@ -15,7 +15,7 @@ from lm_experiments.data import DataConfig, corpora
 from lm_experiments.data import prepare as prepare_function
 from lm_experiments.data.prepare import PreparedData
 from lm_experiments.errors import InputError
-from lm_experiments.registry import choose
+from lm_experiments.registry import Choice, choose
 
 BYTES = choose("tokenizer", "bytes")
 
@@ -137,7 +137,7 @@ def test_processes_at_once_prepare_it_once(data: DataConfig, tmp_path: Path) -> 
 import logging, sys, time
 from pathlib import Path
 from lm_experiments.data import DataConfig, prepare
-from lm_experiments.registry import choose
+from lm_experiments.registry import Choice, choose
 module = sys.modules["lm_experiments.data.prepare"]  # its name in the package is the function
 logging.basicConfig(level="INFO", format="%(message)s")
 fill = module._fill

@@ -20,12 +20,6 @@ from lm_experiments.study.plan import checked, plain
 from lm_experiments.study.sweeper import register
 from lm_experiments.training.config import RunConfig
 
-PLACES = {
-    "text": ("data.path=here",),
-    "hf": ("data.path=here",),
-    "tokens": ("data.path=here", "tokenizer.vocab_size=50257"),
-}
-
 
 def composed(*overrides: str) -> RunConfig:
     offer_choices()
@@ -33,11 +27,6 @@ def composed(*overrides: str) -> RunConfig:
     with initialize_config_dir(str(conf_dir()), version_base="1.3"):
         values = compose("train", ["logger=none", "trainer.accelerator=cpu", *overrides])
         return checked(plain(values))
-
-
-@pytest.mark.parametrize("data", sorted(path.stem for path in (conf_dir() / "data").glob("*.yaml")))
-def test_every_corpus_composes(data: str) -> None:
-    assert composed(f"data={data}", *PLACES.get(data, ())).data.name == data
 
 
 def test_a_corpus_brings_its_vocabulary_unless_another_is_chosen() -> None:

@@ -43,7 +43,6 @@ def test_config_is_plain_and_without_secrets() -> None:
     ("options", "says"),
     [
         ({"mode": "onlin"}, "logger.mode=onlin is not known; use one of auto, online, offline"),
-        ({"name": "tensorboard"}, "use one of wandb, none"),
         ({"project": "a/b"}, "logger.project='a/b' contains /"),
         ({"project": ""}, "use 1 to 128"),
         ({"tags": ["x" * 65]}, "use 1 to 64"),
