@@ -70,7 +70,7 @@ WORDS = (
 
 def rates(directory: Path) -> list[float]:
     rows = map(json.loads, (directory / "metrics.jsonl").read_text().splitlines())
-    return [row["trainer/learning_rate"] for row in rows if "trainer/learning_rate" in row]
+    return [row["train/learning_rate"] for row in rows if "train/learning_rate" in row]
 
 
 def test_all_of_them_train_a_run(train: Callable[..., Any]) -> None:
@@ -81,6 +81,7 @@ def test_all_of_them_train_a_run(train: Callable[..., Any]) -> None:
     result = json.loads((directory / "result.json").read_text())
     assert result["status"] == "done"
     assert "halved" in result["arm"] and "stairs" in result["arm"]
+    assert rates(directory) == [0.1, 0.05, 0.05]
     assert (directory / "csv" / "metrics.csv").read_text().startswith(("epoch", "step", "train"))
 
 
