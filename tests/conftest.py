@@ -10,7 +10,7 @@ import pytest
 import torch
 from harness.commands import SMALL, Answer, completed, run_script
 
-from lm_experiments.model import registry
+from lm_experiments import registry
 
 
 @pytest.fixture(scope="session")

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from lm_experiments.data import TokenizerConfig
 from lm_experiments.model import ModelConfig
+from lm_experiments.registry import choose
 from lm_experiments.training.config import BatchConfig, RunConfig, TrainerConfig
-from lm_experiments.training.logger_config import LoggerConfig
+from lm_experiments.training.logger_config import NoLogger
 from lm_experiments.training.optimizers import AdamW
 from lm_experiments.training.schedules import Constant
 
@@ -19,10 +19,10 @@ def run_config(trainer: TrainerConfig, cache_dir: Path) -> RunConfig:
     return RunConfig(
         model=ModelConfig(vocab_size=VOCABULARY),
         data=BatchConfig(val_fraction=0.01),
-        tokenizer=TokenizerConfig(vocab_size=VOCABULARY),
+        tokenizer=choose("tokenizer", "bpe", {"vocab_size": VOCABULARY}),
         optimizer=AdamW(),
         schedule=Constant(),
         trainer=trainer,
-        logger=LoggerConfig(name="none"),
+        logger=NoLogger(),
         cache_dir=str(cache_dir),
     )

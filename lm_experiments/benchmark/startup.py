@@ -21,14 +21,14 @@ from lm_experiments.launch.task import Task
 from lm_experiments.rundir.identity import Identity, write_identity
 from lm_experiments.rundir.results import DONE
 from lm_experiments.training.config import RunConfig, TrainerConfig, save_config
-from lm_experiments.training.logger_config import LoggerConfig
+from lm_experiments.training.logger_config import NoLogger, WandbConfig
 
 TRAIN = Path(__file__).parents[2] / "scripts" / "train.py"
 TITLE = "Start-up times in separate processes; of runs up to and including the first logged step."
 POLL_SECONDS = 0.002
 LOGGERS = {
-    "one more run of a sweep": LoggerConfig(name="none"),
-    "the same, with W&B offline": LoggerConfig(mode="offline"),
+    "one more run of a sweep": NoLogger(),
+    "the same, with W&B offline": WandbConfig(mode="offline"),
 }
 
 

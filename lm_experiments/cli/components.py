@@ -1,4 +1,4 @@
-"""``components``: what can be chosen on each axis, its options, and how each is typed."""
+"""``components``: what can be chosen in each group, its options, and how each is typed."""
 
 from __future__ import annotations
 
@@ -7,22 +7,26 @@ import json
 import re
 import shlex
 from collections.abc import Sequence
+from functools import cache
 
+import yaml
 from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
+import lm_experiments.training.config  # noqa: F401, registers all components
 from lm_experiments.cli.arguments import answered, load_user_code, script_parser
+from lm_experiments.conf_dir import conf_dir
 from lm_experiments.errors import InputError
 from lm_experiments.invocation import as_typed
-from lm_experiments.model import AXES, ModelConfig
-from lm_experiments.model.registry import Component, component, names
+from lm_experiments.registry import GROUPS, MISSING, Component, component, names
 
 # Words that Hydra reads as something else than themselves.
 _RESERVED = ("null", "true", "false", "nan", "inf")
 DESCRIPTION = """\
-List what can be chosen on each axis of the architecture: how it is typed, what it does, and its
-options at their defaults. On a terminal this is a table; elsewhere each component is one line.
+List what can be chosen for each part of the architecture, and as tokenizer, optimizer, schedule
+and logger: how it is typed, what it does, and its options at their defaults. On a terminal this is
+a table; elsewhere each component is one line.
 
 Your own components are listed too: those of installed packages always, those in a file of yours
 where code_paths names it, as in training."""
@@ -36,69 +40,77 @@ examples:
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run the command; the exit status is 0, or 2 where something cannot be listed."""
-    usage = "%(prog)s [-h] [AXIS ...] [code_paths=[FILE,...]]"
+    usage = "%(prog)s [-h] [GROUP ...] [code_paths=[FILE,...]]"
     parser = script_parser(usage, DESCRIPTION, EXAMPLES)
     parser.add_argument(
         "words",
         nargs="*",
-        metavar="AXIS",
-        help="norm, placement, ffn, position, attention or init (default: all of them)",
+        metavar="GROUP",
+        help=f"{', '.join(GROUPS)} (default: all of them)",
     )
     words = parser.parse_args(arguments).words
-    return answered(lambda: show(chosen_axes(load_user_code(words)), Console()))
+    return answered(lambda: show(chosen_groups(load_user_code(words)), Console()))
 
 
-def chosen_axes(words: Sequence[str]) -> list[str]:
-    """Return the axes that were named, or all of them where none was.
+def chosen_groups(words: Sequence[str]) -> list[str]:
+    """Return the groups that were named, or all of them where none was.
 
     Raises:
-        InputError: for a word that is not an axis; the message lists them.
+        InputError: for a word that is not a group; the message lists them.
     """
     for word in words:
-        if word not in AXES:
-            near = difflib.get_close_matches(word, AXES, n=1)
+        if word not in GROUPS:
+            near = difflib.get_close_matches(word, GROUPS, n=1)
             hint = f" Did you mean {near[0]}?" if near else ""
-            raise InputError(f"{word} is not an axis; the axes are {', '.join(AXES)}.{hint}")
-    return list(words) or list(AXES)
+            raise InputError(
+                f"{word} is not a group of components; the groups are {', '.join(GROUPS)}.{hint}"
+            )
+    return list(words) or list(GROUPS)
+
+
+@cache
+def default_choices() -> dict[str, str]:
+    """Return what the primary config chooses in each group."""
+    text = (conf_dir() / "train.yaml").read_text(encoding="utf-8")
+    entries = [entry for entry in yaml.safe_load(text)["defaults"] if isinstance(entry, dict)]
+    return {group: name for entry in entries for group, name in entry.items()}
 
 
 def choice(found: Component) -> str:
     """Return how a component is chosen, for example ``position=rope``."""
-    return f"{found.axis}={found.name}"
+    return f"{found.group}={found.name}"
 
 
 def options(found: Component) -> list[str]:
     """Return a component's options at their defaults, each as it is typed in a shell."""
     values = found.defaults()
     del values["name"]
-    return [
-        shlex.quote(f"model.{found.axis}.{key}={_typed(value)}") for key, value in values.items()
-    ]
+    return [shlex.quote(f"{found.section}.{key}={typed(v)}") for key, v in values.items()]
 
 
 def is_default(found: Component) -> bool:
-    """Return whether a component is what its axis has when nothing is chosen."""
-    return bool(getattr(ModelConfig, found.axis).name == found.name)
+    """Return whether a component is what its group has when nothing is chosen."""
+    return default_choices().get(found.group) == found.name
 
 
-def plain_lines(axes: Sequence[str]) -> list[str]:
+def plain_lines(groups: Sequence[str]) -> list[str]:
     """Return one line for each component: its choice, its summary, and its options."""
-    listed = _listed(axes)
+    listed = _listed(groups)
     width = max(len(choice(found)) for found in listed)
     return [f"{choice(found):{width}}  {_description(found)}" for found in listed]
 
 
-def show(axes: Sequence[str], console: Console) -> None:
+def show(groups: Sequence[str], console: Console) -> None:
     """Print the components: a table on a terminal, else `plain_lines`, which are not wrapped."""
     if not console.is_terminal:
-        console.file.write("\n".join([*plain_lines(axes), ""]))
+        console.file.write("\n".join([*plain_lines(groups), ""]))
         return
-    console.print(_table(axes))
-    example = ",".join(names(axes[0])[:2])
+    console.print(_table(groups))
+    example = ",".join(names(groups[0])[:2])
     console.print(
         as_typed(
-            f"One run:  python scripts/train.py {axes[0]}={names(axes[0])[0]}\n"
-            f"A sweep:  python scripts/train.py -m {axes[0]}={example}"
+            f"One run:  python scripts/train.py {groups[0]}={names(groups[0])[0]}\n"
+            f"A sweep:  python scripts/train.py -m {groups[0]}={example}"
         ),
         style="dim",
         markup=False,
@@ -106,8 +118,10 @@ def show(axes: Sequence[str], console: Console) -> None:
     )
 
 
-def _typed(value: object) -> str:
-    """Return a value as Hydra reads it back."""
+def typed(value: object) -> str:
+    """Return a value as Hydra reads it back; one that has to be given is three dots."""
+    if value == MISSING:
+        return "..."
     if isinstance(value, float):
         return repr(value)
     plain = isinstance(value, str) and re.fullmatch(r"[A-Za-z][\w./-]*", value)
@@ -116,23 +130,23 @@ def _typed(value: object) -> str:
     return json.dumps(value, ensure_ascii=False, separators=(",", ":"))
 
 
-def _listed(axes: Sequence[str]) -> list[Component]:
-    return [component(axis, name) for axis in axes for name in names(axis)]
+def _listed(groups: Sequence[str]) -> list[Component]:
+    return [component(group, name) for group in groups for name in names(group)]
 
 
 def _description(found: Component) -> str:
     default = " (default)" if is_default(found) else ""
-    typed = f"  Options: {' '.join(options(found))}" if options(found) else ""
-    return f"{found.summary}{default}{typed}"
+    listed = f"  Options: {' '.join(options(found))}" if options(found) else ""
+    return f"{found.summary}{default}{listed}"
 
 
-def _table(axes: Sequence[str]) -> Table:
+def _table(groups: Sequence[str]) -> Table:
     table = Table(box=None, padding=(0, 2, 0, 0), show_header=False)
     table.add_column(no_wrap=True)
     table.add_column(overflow="fold")
-    for axis in axes:
-        table.add_row(Text(axis, style="bold"))
-        for found in _listed([axis]):
+    for group in groups:
+        table.add_row(Text(group, style="bold"))
+        for found in _listed([group]):
             table.add_row(Text(choice(found), style="cyan"), _cell(found))
         table.add_row()
     return table

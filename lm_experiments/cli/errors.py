@@ -11,15 +11,12 @@ from typing import NoReturn
 from hydra import compose, initialize_config_dir
 from hydra.core.global_hydra import GlobalHydra
 from hydra.errors import MissingConfigException
-from omegaconf import DictConfig
+from omegaconf import DictConfig, OmegaConf
 
 from lm_experiments.conf_dir import conf_dir
 from lm_experiments.errors import EXTRAS, not_installed, one_sentence
 from lm_experiments.invocation import as_typed
-from lm_experiments.model import AXES
-from lm_experiments.model.registry import UnknownComponentError, component
-
-CONF = conf_dir()
+from lm_experiments.registry import AXES, GROUPS
 
 
 def explain(error: Exception, arguments: Sequence[str]) -> str:
@@ -46,11 +43,6 @@ def refuse(error: Exception, arguments: Sequence[str]) -> NoReturn:
 
 def _missing_choice(error: MissingConfigException) -> str:
     group, _, name = (error.missing_cfg_file or "").rpartition("/")
-    if group in AXES:
-        try:
-            component(group, name)
-        except UnknownComponentError as unknown:
-            return str(unknown)
     if group == "hydra/launcher" and name in EXTRAS:
         return not_installed(name)
     known = error.options or []
@@ -67,23 +59,24 @@ def _ambiguous(found: re.Match[str], arguments: Sequence[str]) -> str:
 def _unknown_key(found: re.Match[str], arguments: Sequence[str]) -> str:
     key = found[1].lstrip("+~")
     config, groups = _composed(arguments)
-    if option := re.fullmatch(rf"model\.({'|'.join(AXES)})\.(\w+)", key):
-        return _unknown_option(config, axis=option[1], option=option[2])
+    if option := re.fullmatch(rf"(?:model\.)?({'|'.join(GROUPS)})\.(\w+)", key):
+        return _unknown_option(config, group=option[1], option=option[2])
     near = difflib.get_close_matches(key, [*groups, *_dotted(config)], n=1, cutoff=0.4)
     hint = f"did you mean {near[0]}?" if near else "see python scripts/train.py --help."
     return f"{key} is not a key; {hint}"
 
 
-def _unknown_option(config: DictConfig, axis: str, option: str) -> str:
-    chosen = config.model[axis]
-    known = ", ".join(f"model.{axis}.{key}" for key in chosen if key != "name")
-    return f"{axis}={chosen.name} has no option {option}; it has {known or 'none'}."
+def _unknown_option(config: DictConfig, group: str, option: str) -> str:
+    section = f"model.{group}" if group in AXES else group
+    chosen = OmegaConf.select(config, section)
+    known = ", ".join(f"{section}.{key}" for key in chosen if key != "name")
+    return f"{group}={chosen.name} has no option {option}; it has {known or 'none'}."
 
 
 def _composed(arguments: Sequence[str]) -> tuple[DictConfig, list[str]]:
     """Return the configuration that the choices on the command line make, and all groups."""
     GlobalHydra.instance().clear()
-    with initialize_config_dir(str(CONF), version_base="1.3"):
+    with initialize_config_dir(str(conf_dir()), version_base="1.3"):
         groups = compose("train", return_hydra_config=True).hydra.runtime.choices
         choices = [text for text in arguments if text.split("=")[0] in groups and "," not in text]
         return compose("train", choices), list(groups)

@@ -12,7 +12,7 @@ from lm_experiments.conf_dir import conf_dir
 from lm_experiments.data import DataConfig, PreparedData, prepare
 from lm_experiments.errors import InputError
 from lm_experiments.model import Transformer
-from lm_experiments.model.registry import UnknownComponentError
+from lm_experiments.registry import UnknownComponentError
 from lm_experiments.rundir.parse import build
 from lm_experiments.rundir.results import read_result
 from lm_experiments.training.checkpoints import load_model

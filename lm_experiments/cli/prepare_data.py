@@ -14,12 +14,12 @@ from omegaconf import DictConfig
 
 from lm_experiments.cli import train as command
 from lm_experiments.cli.errors import refuse
-from lm_experiments.data import PreparedData, TokenizerConfig, TokenStore, prepare
+from lm_experiments.data import PreparedData, TokenStore, prepare
 from lm_experiments.errors import InputError
 from lm_experiments.rundir.parse import build
 from lm_experiments.rundir.words import duration, size
 from lm_experiments.study.plan import plain
-from lm_experiments.training.config import BatchConfig
+from lm_experiments.training.config import BatchConfig, build_choice
 
 
 def main() -> None:
@@ -51,7 +51,7 @@ def prepare_job(config: DictConfig) -> None:
 
 def _prepared(values: Mapping[str, Any]) -> PreparedData:
     data = build(BatchConfig, values["data"], "data")
-    tokenizer = build(TokenizerConfig, values["tokenizer"], "tokenizer")
+    tokenizer = build_choice("tokenizer", values["tokenizer"])
     with _told():
         return prepare(data.corpus, tokenizer, Path(values["cache_dir"]).expanduser())
 

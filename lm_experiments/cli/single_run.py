@@ -13,6 +13,7 @@ from lm_experiments.launch.endings import Ending, run_line
 from lm_experiments.launch.fork import start_server
 from lm_experiments.launch.launcher import check_single
 from lm_experiments.launch.processes import train_in_this_process, train_with_retries
+from lm_experiments.launch.resources import read_resources
 from lm_experiments.launch.task import Task
 from lm_experiments.rundir.results import DONE
 from lm_experiments.study.command_config import CommandConfig, command_config
@@ -60,7 +61,7 @@ def _plan(config: DictConfig) -> tuple[CommandConfig, PlannedRun]:
             f"study={name} is several runs; add -m: python scripts/train.py -m study={name}"
         )
     launcher = hydra.runtime.choices.get("hydra/launcher")
-    check_single(launcher, command.resources, command.ray.address)
+    check_single(launcher, read_resources(vars(command.resources)), command.ray.address)
     if config.trainer.devices != 1 or command.retries:
         # It loads its imports while this process plans.
         start_server()

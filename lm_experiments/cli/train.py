@@ -12,11 +12,13 @@ from hydra.errors import HydraException
 from omegaconf import DictConfig
 from omegaconf.errors import OmegaConfBaseException
 
-from lm_experiments.cli.errors import CONF, refuse
+from lm_experiments.cli.errors import refuse
+from lm_experiments.cli.help import offer_help
 from lm_experiments.cli.single_run import run_single
+from lm_experiments.conf_dir import conf_dir
 from lm_experiments.errors import InputError
 from lm_experiments.study import sweeper
-from lm_experiments.study.choices import offer_components
+from lm_experiments.study.choices import offer_choices
 from lm_experiments.training.signals import StopSignals
 from lm_experiments.training.user_code import load_installed, take_code_paths
 
@@ -36,10 +38,12 @@ def main(run: Callable[[DictConfig], None] = run_single) -> None:
         load_installed()
         # A component must be known before Hydra looks at the choices.
         take_code_paths(sys.argv[1:])
-        offer_components()
+        offer_choices()
         sweeper.register()
+        if {"--help", "-h"} & set(sys.argv[1:]):
+            offer_help()
         with StopSignals():
-            hydra.main(version_base="1.3", config_path=str(CONF), config_name="train")(run)()
+            hydra.main(version_base="1.3", config_path=str(conf_dir()), config_name="train")(run)()
     except (ValueError, OSError, HydraException, OmegaConfBaseException) as error:
         if debugging:
             raise

@@ -17,13 +17,17 @@ from lm_experiments.data.batches import (
     TrainingBatches,
     windows,
 )
-from lm_experiments.data.config import DataConfig, TokenizerConfig, check_pair
+from lm_experiments.data.config import DataConfig, check_pair
 from lm_experiments.data.corpora import Documents, content_hash, load_documents
 from lm_experiments.data.prepare import PreparedData, prepare
-from lm_experiments.data.pretrained import files_hash
 from lm_experiments.data.split import Split, split_documents
 from lm_experiments.data.store import TokenStore
-from lm_experiments.data.tokenizers import Tokenizer, load_tokenizer, train_tokenizer
+from lm_experiments.data.tokenizers import (
+    Tokenizer,
+    files_hash,
+    load_tokenizer,
+    train_tokenizer,
+)
 
 __all__ = [
     "IGNORE_INDEX",
@@ -34,7 +38,6 @@ __all__ = [
     "Split",
     "TokenStore",
     "Tokenizer",
-    "TokenizerConfig",
     "TrainingBatches",
     "check_pair",
     "content_hash",

@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 from torch.utils.data import Dataset
 
-from lm_experiments.data.keys import keyed_generator
+from lm_experiments.data.hashing import keyed_generator
 from lm_experiments.data.store import ShardedTokens, Tokens
 from lm_experiments.errors import InputError
 

@@ -13,7 +13,7 @@ from pathlib import Path
 
 from lm_experiments.data.config import DataConfig
 from lm_experiments.data.file_cache import Stamp, stamp
-from lm_experiments.data.keys import hash_of
+from lm_experiments.data.hashing import hash_of
 from lm_experiments.data.split import split_rule
 from lm_experiments.errors import InputError
 

@@ -10,15 +10,16 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
-from lm_experiments.data.config import DataConfig, TokenizerConfig
+from lm_experiments.data.config import DataConfig
 from lm_experiments.data.corpora import TextDigest, check_unchanged, load_documents
+from lm_experiments.data.hashing import hash_of
 from lm_experiments.data.hub import Dataset, is_drawn, limited, source_key
-from lm_experiments.data.keys import hash_of
 from lm_experiments.data.progress import EncodingProgress
 from lm_experiments.data.split import split_documents
 from lm_experiments.data.store import StoreWriter
 from lm_experiments.data.tokenizers import Tokenizer, train_tokenizer
 from lm_experiments.errors import InputError
+from lm_experiments.registry import Choice, options_of, plain_choice
 from lm_experiments.rundir.words import size
 
 SPLIT_NAMES = ("train", "val")
@@ -31,9 +32,7 @@ Labelled = Iterable[tuple[str, str]]
 logger = logging.getLogger(__name__)
 
 
-def encode_in_memory(
-    folder: Path, data: DataConfig, config: TokenizerConfig, data_hash: str
-) -> None:
+def encode_in_memory(folder: Path, data: DataConfig, config: Choice, data_hash: str) -> None:
     """Encode a corpus that is read into memory: the King James Bible or text files."""
     documents = load_documents(data)
     check_unchanged(documents, data, data_hash)
@@ -49,7 +48,7 @@ def encode_in_memory(
 
 
 def encode_stream(
-    folder: Path, data: DataConfig, config: TokenizerConfig, key: str, cache_dir: Path
+    folder: Path, data: DataConfig, config: Choice, key: str, cache_dir: Path
 ) -> None:
     """Encode a streamed corpus, batch by batch; its text is hashed on the way.
 
@@ -130,11 +129,12 @@ class _Writers:
                 )
 
 
-def _tokenizer(dataset: Dataset, config: TokenizerConfig) -> Tokenizer:
+def _tokenizer(dataset: Dataset, config: Choice) -> Tokenizer:
     texts: Iterator[str] = (text for name, text in _labelled(dataset) if name == "train")
-    if config.name == "bpe":
-        texts = limited(texts, None, config.sample_bytes)
-        logger.info("training the bpe tokenizer on at most %s of text", size(config.sample_bytes))
+    most = getattr(options_of("tokenizer", config), "sample_bytes", None)
+    if most is not None:
+        texts = limited(texts, None, most)
+        logger.info("training the %s tokenizer on at most %s of text", config.name, size(most))
     return train_tokenizer(texts, config)
 
 
@@ -161,6 +161,6 @@ def _batches(documents: Labelled) -> Iterator[tuple[str, list[str]]]:
     yield from ((name, batch) for name, batch in pending.items() if batch)
 
 
-def _record(folder: Path, data: DataConfig, config: TokenizerConfig, facts: dict[str, Any]) -> None:
-    record = {"data": asdict(data), "tokenizer": asdict(config), **facts}
+def _record(folder: Path, data: DataConfig, config: Choice, facts: dict[str, Any]) -> None:
+    record = {"data": asdict(data), "tokenizer": plain_choice("tokenizer", config), **facts}
     (folder / RECORD).write_text(json.dumps(record, indent=2) + "\n", encoding="utf-8")

@@ -14,7 +14,7 @@ from typing import Any
 from lm_experiments.data.config import DataConfig
 from lm_experiments.data.corpora import is_hidden
 from lm_experiments.data.file_cache import cached_scan, content_sha256
-from lm_experiments.data.keys import hash_of
+from lm_experiments.data.hashing import hash_of
 from lm_experiments.errors import InputError
 
 BATCH_ROWS = 1000

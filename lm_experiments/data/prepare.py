@@ -5,12 +5,12 @@ from __future__ import annotations
 import logging
 import os
 import shutil
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from pathlib import Path
 
 from filelock import FileLock, Timeout
 
-from lm_experiments.data.config import STREAMED, DataConfig, TokenizerConfig, check_pair
+from lm_experiments.data.config import STREAMED, DataConfig, check_pair
 from lm_experiments.data.corpora import content_hash
 from lm_experiments.data.encode_corpus import (
     SPLIT_NAMES,
@@ -18,16 +18,19 @@ from lm_experiments.data.encode_corpus import (
     encode_stream,
     recorded_hash,
 )
+from lm_experiments.data.hashing import hash_of
 from lm_experiments.data.hub import source_key
-from lm_experiments.data.keys import hash_of
-from lm_experiments.data.pretrained import files_hash
 from lm_experiments.data.store import VERSION, TokenStore
 from lm_experiments.data.token_files import open_token_files
-from lm_experiments.data.tokenizers import Tokenizer, load_tokenizer, train_tokenizer
+from lm_experiments.data.tokenizers import (
+    Tokenizer,
+    files_hash,
+    load_tokenizer,
+    train_tokenizer,
+)
 from lm_experiments.errors import InputError
-
-# The options of a tokenizer that name the folder; its files enter by their content.
-NAMED_BY = ("name", "vocab_size", "sample_bytes", "sample_seed")
+from lm_experiments.fields import fields_of
+from lm_experiments.registry import Choice, options_of
 
 logger = logging.getLogger(__name__)
 
@@ -47,8 +50,8 @@ class PreparedData:
     directory: Path
 
 
-def prepare(data: DataConfig, tokenizer: TokenizerConfig, cache_dir: Path) -> PreparedData:
-    """Return the prepared corpus; its folder below `cache_dir` is built if it does not exist.
+def prepare(data: DataConfig, tokenizer: Choice, cache_dir: Path) -> PreparedData:
+    """Return the prepared corpus, building its folder below `cache_dir` where there is none.
 
     Concurrent processes build it once. A damaged folder is built again, with a warning. Raises
     `InputError` if the text cannot be read, split or encoded.
@@ -77,12 +80,12 @@ def _open_tokens(data: DataConfig, tokenizer: Tokenizer, cache_dir: Path) -> Pre
     return PreparedData(train, val, tokenizer, data_hash, train.path.parent)
 
 
-def _folder_name(data: DataConfig, tokenizer: TokenizerConfig, key: str) -> str:
-    options = {key: value for key, value in asdict(tokenizer).items() if key in NAMED_BY}
-    file_hash = files_hash(tokenizer)
-    if file_hash is not None:
-        options["files"] = file_hash
-    key = hash_of({"data": key, "tokenizer": options, "store": VERSION})
+def _folder_name(data: DataConfig, tokenizer: Choice, key: str) -> str:
+    options = options_of("tokenizer", tokenizer)
+    known = [f.name for f in fields_of(options.__class__) if f.use.in_hash]
+    chosen = {name: getattr(options, name) for name in known}
+    chosen |= {"name": tokenizer.name, "files": files_hash(tokenizer)}
+    key = hash_of({"data": key, "tokenizer": chosen, "store": VERSION})
     return f"{data.name}-{tokenizer.name}-{key[:12]}"
 
 
@@ -115,7 +118,7 @@ def _open(directory: Path, data_hash: str | None) -> PreparedData:
     return PreparedData(train, val, tokenizer, data_hash, directory)
 
 
-def _build(data: DataConfig, config: TokenizerConfig, directory: Path, key: str) -> None:
+def _build(data: DataConfig, config: Choice, directory: Path, key: str) -> None:
     """Build in a temporary folder, then rename, so that a killed process leaves no partial one."""
     logger.info("preparing %s", directory)
     # The lock is held, so other temporary folders are left over from killed processes.

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from lm_experiments.data.config import DataConfig
-from lm_experiments.data.keys import keyed_generator
+from lm_experiments.data.hashing import keyed_generator
 from lm_experiments.errors import InputError
 
 FEWEST_DOCUMENTS = 10

@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from lm_experiments.data.tokenizer import Ids, Tokenizer
+from lm_experiments.data.tokenizers.base import Ids, Tokenizer
 from lm_experiments.errors import InputError
 
 MAGIC = b"LMTOKENS"

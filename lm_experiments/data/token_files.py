@@ -13,9 +13,9 @@ from numpy.typing import NDArray
 
 from lm_experiments.data.config import DataConfig
 from lm_experiments.data.file_cache import Facts, cached_scan
-from lm_experiments.data.keys import hash_of
+from lm_experiments.data.hashing import hash_of
 from lm_experiments.data.store import CHUNK_TOKENS, DTYPES, ShardedTokens, Tokens, TokenStore
-from lm_experiments.data.tokenizer import Tokenizer
+from lm_experiments.data.tokenizers.base import Tokenizer
 from lm_experiments.errors import InputError
 
 HEADER_INTS = 256

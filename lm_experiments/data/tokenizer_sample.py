@@ -6,7 +6,7 @@ import logging
 import re
 from collections.abc import Iterable, Iterator, Sequence
 
-from lm_experiments.data.keys import keyed_generator
+from lm_experiments.data.hashing import keyed_generator
 
 CHUNK_CHARACTERS = 1 << 16
 DISTINCT_BYTES = 6_000_000

@@ -6,7 +6,7 @@ import dataclasses
 from typing import Any
 
 from lm_experiments.model import AXES, Choice, ModelConfig, sketch_model
-from lm_experiments.model.registry import component
+from lm_experiments.registry import component
 
 
 def option(config: ModelConfig, path: str) -> Any:

@@ -8,6 +8,7 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from lm_experiments.errors import InputError
+from lm_experiments.fields import Use, fields_of
 from lm_experiments.interop.activations import GATED, UNGATED
 from lm_experiments.interop.options import kv_heads, option, options_of, window
 from lm_experiments.model import AXES, ModelConfig
@@ -18,18 +19,16 @@ Allowed = tuple[Any, ...] | Callable[[ModelConfig], tuple[Any, ...]]
 ANY: tuple[Any, ...] = ("*",)
 NO: tuple[Any, ...] = (None,)
 
-# Choices that do not change the output of a trained model for a single document.
-FREE = (
+# Options that do not change what a trained model computes for one document. Of the others, `width`
+# says what `ffn_width` and all that it is solved from amount to.
+FREE = {
+    *(field.name for field in fields_of(ModelConfig) if field.use is not Use.RESULT),
     "dropout",
     "z_loss",
     "document_mask",
-    "end_of_text",
-    "match",
-    "match_tolerance",
-    "d_ff",
     "ffn_width",
     "position.pairing",
-)
+}
 
 # What every family supports, unless overridden below.
 COMMON: Mapping[str, Allowed] = {
@@ -37,7 +36,6 @@ COMMON: Mapping[str, Allowed] = {
     "n_layers": ANY,
     "n_heads": ANY,
     "context_length": ANY,
-    "vocab_size": ANY,
     "tie_embeddings": ANY,
     "bias": ANY,
     "width": ANY,

@@ -12,8 +12,8 @@ from tokenizers import decoders, models, pre_tokenizers
 from transformers import AutoTokenizer, PreTrainedTokenizerFast
 
 from lm_experiments.data import Tokenizer
-from lm_experiments.data.pretrained import FileTokenizer
-from lm_experiments.data.tokenizer import END_OF_TEXT, UNKNOWN
+from lm_experiments.data.tokenizers.base import END_OF_TEXT, UNKNOWN
+from lm_experiments.data.tokenizers.pretrained import FileTokenizer
 from lm_experiments.errors import InputError
 
 # Longer than a character, so that it is not in the vocabulary of any `chars` tokenizer.

@@ -9,8 +9,8 @@ from lm_experiments.model.config import ModelConfig
 from lm_experiments.model.init import keyed_seed
 from lm_experiments.model.ledger import Ledger, count
 from lm_experiments.model.loss import IGNORE_INDEX
-from lm_experiments.model.registry import AXES, Choice, choose, register
 from lm_experiments.model.transformer import Transformer, build_model, sketch_model
+from lm_experiments.registry import AXES, Choice, choose, register
 
 __all__ = [
     "AXES",

@@ -12,7 +12,7 @@ from lm_experiments.model.attention_kernels import AttentionContext, attend
 from lm_experiments.model.cache import LayerCache
 from lm_experiments.model.checks import check_at_least_one, check_choice, check_positive
 from lm_experiments.model.projection import Projection
-from lm_experiments.model.registry import build, choose, register
+from lm_experiments.registry import build, choose, register
 
 QK_NORMS = ("none", "rmsnorm", "layernorm", "l2")
 QK_NORM_WIDTHS = ("head", "model")

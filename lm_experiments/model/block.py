@@ -22,7 +22,7 @@ from lm_experiments.model.attention import Attention
 from lm_experiments.model.attention_kernels import AttentionContext
 from lm_experiments.model.cache import LayerCache
 from lm_experiments.model.feedforward import FeedForward
-from lm_experiments.model.registry import NoOptions, add
+from lm_experiments.registry import NoOptions, add
 
 
 @dataclass(frozen=True)

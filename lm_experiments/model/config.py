@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import ClassVar
+from typing import Annotated, ClassVar
 
+from lm_experiments.fields import Use
 from lm_experiments.model.checks import check_at_least_one, check_choice, check_positive
 from lm_experiments.model.feedforward import matched_width
-from lm_experiments.model.registry import Choice
+from lm_experiments.registry import Choice
 
 
 @dataclass(frozen=True)
@@ -53,11 +54,11 @@ class ModelConfig:
     n_layers: int = 4
     n_heads: int = 4
     context_length: int = 128
-    vocab_size: int = 2048
-    d_ff: int = 512
+    vocab_size: Annotated[int, Use.DERIVED] = 2048
+    d_ff: Annotated[int, Use.SOURCE] = 512
     ffn_width: int | None = None
-    match: str = "params"
-    match_tolerance: float = 0.01
+    match: Annotated[str, Use.SOURCE] = "params"
+    match_tolerance: Annotated[float, Use.SOURCE] = 0.01
     tie_embeddings: bool = False
     bias: bool = False
     dropout: float = 0.0
@@ -67,7 +68,7 @@ class ModelConfig:
     logit_softcap: float | None = None
     z_loss: float = 0.0
     document_mask: bool = False
-    end_of_text: int | None = None
+    end_of_text: Annotated[int | None, Use.DERIVED] = None
     position_pattern: list[str] | None = None
     attention_pattern: list[str] | None = None
     norm: Choice = Choice("rmsnorm")

@@ -12,7 +12,7 @@ from torch import Tensor, nn
 
 from lm_experiments.model.checks import check_choice
 from lm_experiments.model.projection import Projection
-from lm_experiments.model.registry import component, register
+from lm_experiments.registry import component, register
 
 # A matched width is a multiple of the first of these that stays within the tolerance: tensor cores
 # need multiples of 8, but small models cannot be matched that coarsely.

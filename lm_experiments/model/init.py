@@ -19,7 +19,7 @@ from torch import Tensor, nn
 from lm_experiments.model.checks import check_at_least_one, check_choice
 from lm_experiments.model.config import ModelConfig
 from lm_experiments.model.projection import RESIDUAL_ROLES, Projection
-from lm_experiments.model.registry import build, register
+from lm_experiments.registry import build, register
 
 
 def keyed_seed(seed: int, *key: object) -> int:

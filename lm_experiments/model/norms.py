@@ -15,7 +15,7 @@ from torch import Tensor, nn
 from torch.autograd.function import once_differentiable
 
 from lm_experiments.model.checks import check_positive
-from lm_experiments.model.registry import NoOptions, register
+from lm_experiments.registry import NoOptions, register
 
 
 @dataclass(frozen=True)

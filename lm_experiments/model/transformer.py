@@ -21,7 +21,7 @@ from lm_experiments.model.loss import sum_of_losses
 from lm_experiments.model.norms import Norm
 from lm_experiments.model.positions import NoPosition, Position, PositionSizes
 from lm_experiments.model.projection import Projection
-from lm_experiments.model.registry import NoOptions, build
+from lm_experiments.registry import NoOptions, build
 
 NO_POSITION = NoPosition(NoOptions(), PositionSizes(1, 1, 1, 1))
 

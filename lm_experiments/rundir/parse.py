@@ -68,12 +68,14 @@ def unknown_key(path: str, key: str, known: Iterable[str]) -> str:
 
 
 def convert(value: Any, hint: Any, key: str) -> Any:
-    """Return ``value`` as the type ``hint`` names, or raise a InputError naming both."""
+    """Return ``value`` as the type ``hint`` names, or raise an InputError naming both."""
     origin = typing.get_origin(hint)
     if origin in (typing.Union, types.UnionType):
         return _convert_union(value, typing.get_args(hint), key)
     if origin is list:
         return _convert_list(value, typing.get_args(hint)[0], key)
+    if dataclasses.is_dataclass(hint):
+        return build(hint, value, key)  # type: ignore[arg-type]
     if origin is dict:
         return _convert_dict(value, typing.get_args(hint)[1], key)
     if hint is float and isinstance(value, int) and not isinstance(value, bool):

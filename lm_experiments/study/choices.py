@@ -1,17 +1,47 @@
-"""Components as Hydra choices: what is registered can be chosen, and nothing else is edited."""
+"""What Hydra can choose beside the files of ``conf``: defaults and registered components."""
 
 from __future__ import annotations
 
+import dataclasses
+from typing import Any
+
 from hydra.core.config_store import ConfigStore
 
-from lm_experiments.model import AXES
-from lm_experiments.model.registry import component, names
+from lm_experiments.fields import Use, fields_of
+from lm_experiments.registry import GROUPS, component, names
+from lm_experiments.study.command_config import CommandConfig
+from lm_experiments.study.keys import SHORT
+from lm_experiments.training.config import RunConfig
 
 
-def offer_components() -> None:
-    """Make every registered component a choice of its axis's group, its options under `model`."""
+def offer_choices() -> None:
+    """Give Hydra every key at its default, and every registered component as a choice."""
     store = ConfigStore.instance()
-    for axis in AXES:
-        for name in names(axis):
-            node = component(axis, name).defaults()
-            store.store(name=name, node=node, group=axis, package=f"model.{axis}")
+    store.store(name="lm_experiments", group="hydra/help", node={})
+    store.store(name="base", node=base_values())
+    store.store(name="default", group="trainer", node={})
+    for group in GROUPS:
+        for name in names(group):
+            found = component(group, name)
+            store.store(name=name, node=found.defaults(), group=group, package=found.section)
+
+
+def base_values() -> dict[str, Any]:
+    """Return every key that is not an option of a component, at its default."""
+    # Left to the command: the label follows from what was typed.
+    values = {**_defaults(RunConfig), **_defaults(CommandConfig), "arm": None}
+    for short, key in SHORT.items():
+        section, _, name = key.partition(".")
+        values[short] = values[section][name]
+        values[section][name] = f"${{{short}}}"
+    return values
+
+
+def _defaults(cls: Any) -> dict[str, Any]:
+    values = {}
+    for field in fields_of(cls):
+        if field.use is Use.DERIVED or field.name in GROUPS:
+            continue
+        nested = dataclasses.is_dataclass(field.type)
+        values[field.name] = _defaults(field.type) if nested else field.default
+    return values

@@ -1,27 +1,47 @@
-"""The keys of a training command that describe no run: the study, the plan, what on failure."""
+"""The keys of the command line that belong to no run: what the command does with its runs."""
 
 from __future__ import annotations
 
-import dataclasses
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Annotated, Any
 
 from omegaconf import DictConfig, OmegaConf
 
 from lm_experiments.errors import InputError
-from lm_experiments.launch.resources import Resources, read_resources
+from lm_experiments.fields import Use, fields_of
 from lm_experiments.rundir.parse import build
 
 ON_FAILURE = ("continue", "stop")
+AUTO = "auto"
+
+
+@dataclass(frozen=True)
+class ResourcesConfig:
+    """What a parallel launcher gives each run; auto is chosen from the machine, as the plan says.
+
+    Attributes:
+        gpus: GPUs of a run: 0.25 packs four runs on one, 2 gives a run two.
+        cpus: CPU cores of a run, each with a thread.
+    """
+
+    gpus: float | str = AUTO
+    cpus: float | str = AUTO
+
+    def __post_init__(self) -> None:
+        for name, value in vars(self).items():
+            if isinstance(value, str) and value != AUTO:
+                raise InputError(
+                    f"resources.{name}={value} is not a number; type a number, or auto."
+                )
 
 
 @dataclass(frozen=True)
 class RayConfig:
-    """Where Ray runs.
+    """A running Ray cluster.
 
     Attributes:
-        address: of a cluster that runs already, host:port of its head or auto; None for Ray here.
+        address: host:port of its head, or auto; null starts Ray on this machine.
     """
 
     address: str | None = None
@@ -29,21 +49,23 @@ class RayConfig:
 
 @dataclass(frozen=True)
 class CommandConfig:
-    """What a command does beside describing its runs.
+    """What the command does with its runs; the same for one run and for a sweep.
 
     Attributes:
-        study: a declared study, as plain values.
-        plan: only print what would be trained.
-        on_failure: what a sweep does when a run fails, continue or stop.
+        study: a declared study, with -m: study=NAME.
+        plan: true only prints what would be trained.
+        on_failure: after a failed run, continue with the others, or stop.
         retries: how often a failed run is tried again, from its newest checkpoint.
+        resources: what a parallel launcher gives each run.
+        ray: the cluster of hydra/launcher=ray.
     """
 
-    study: dict[str, Any] | None = None
-    plan: bool = False
-    on_failure: str = "continue"
-    retries: int = 0
-    resources: Resources = field(default_factory=Resources)
-    ray: RayConfig = field(default_factory=RayConfig)
+    study: Annotated[dict[str, Any] | None, Use.COMMAND] = None
+    plan: Annotated[bool, Use.COMMAND] = False
+    on_failure: Annotated[str, Use.COMMAND] = "continue"
+    retries: Annotated[int, Use.COMMAND] = 0
+    resources: Annotated[ResourcesConfig, Use.COMMAND] = field(default_factory=ResourcesConfig)
+    ray: Annotated[RayConfig, Use.COMMAND] = field(default_factory=RayConfig)
 
     def __post_init__(self) -> None:
         if self.on_failure not in ON_FAILURE:
@@ -55,15 +77,13 @@ class CommandConfig:
 
 
 def command_config(values: Mapping[str, Any] | DictConfig) -> CommandConfig:
-    """Return the keys of the command among composed values, checked.
+    """Build the command's part of composed values.
 
     Raises:
-        InputError: where one has a value that it cannot have.
+        InputError: one sentence that names the key, the value and what is allowed.
     """
-    keys = [field.name for field in dataclasses.fields(CommandConfig)]
-    known = {key: _plain(values[key]) for key in keys if key in values}
-    sections = {"resources": read_resources, "ray": lambda ray: build(RayConfig, ray, "ray")}
-    return build(CommandConfig, known, "", sections)
+    own = {f.name: _plain(values[f.name]) for f in fields_of(CommandConfig) if f.name in values}
+    return build(CommandConfig, own, "")
 
 
 def _plain(value: Any) -> Any:

@@ -10,15 +10,10 @@ from dataclasses import dataclass, field
 from hydra.core.override_parser.types import Override
 
 from lm_experiments.errors import InputError
+from lm_experiments.fields import Use
 from lm_experiments.rundir.study import REPORT, TUNE, TUNED, Study
 from lm_experiments.study.identity import arm_label, arm_overrides, sweep_name
-
-# Keys of the command line that say which sweep, and so are not passed on to its runs.
-OF_THE_SWEEP = ("study", "plan", "name")
-
-# Keys by which this program names a run.
-NAMING = ("name", "arm", "arm_overrides", "control", "seed")
-
+from lm_experiments.study.keys import use_of
 
 # An arm of a study, a seed, a role, and the values that tuning set.
 Cell = tuple[str, int, str, Mapping[str, float]]
@@ -41,7 +36,7 @@ class RunSpec:
     @property
     def words(self) -> list[str]:
         """The overrides that tell the run from its neighbours, as typed."""
-        return [text for text in self.overrides if _key(text) not in NAMING]
+        return [text for text in self.overrides if use_of(_key(text)) not in (Use.NAME, Use.SEED)]
 
     @property
     def seed(self) -> int | None:
@@ -72,7 +67,7 @@ def grid_specs(overrides: Sequence[Override], name: str | None, arm: str | None)
     specs = []
     for combination in combinations:
         own = [text for text in arm_overrides(combination) if _key(text) in swept]
-        kept = [text for text in combination if _key(text) not in OF_THE_SWEEP]
+        kept = [text for text in combination if not _of_the_sweep(_key(text))]
         specs.append(RunSpec((*kept, *_named(name, arm or arm_label(own), own))))
     return specs
 
@@ -149,7 +144,8 @@ def _fixed(overrides: Sequence[Override]) -> list[str]:
             f"{swept[0]} is given several values beside a study, whose arms are declared; add "
             "arms to the study's file, or leave study=... out."
         )
-    own = [o for o in overrides if o.get_key_element() not in ("seed", *OF_THE_SWEEP)]
+    typed = [(override.get_key_element(), override) for override in overrides]
+    own = [override for key, override in typed if key != "seed" and not _of_the_sweep(key)]
     return [text for override in own for text in _values(override)]
 
 
@@ -161,6 +157,11 @@ def _values(override: Override) -> list[str]:
     if not override.is_discrete_sweep():
         raise InputError(f"{override.input_line} is not a list of values; type {key}=a,b,c.")
     return [f"{key}={value}" for value in override.sweep_string_iterator()]
+
+
+def _of_the_sweep(key: str) -> bool:
+    """Return whether a key says which sweep, and so is not passed on to its runs."""
+    return key == "name" or (use_of(key) is Use.COMMAND and not key.startswith("hydra"))
 
 
 def _key(override: str) -> str:

@@ -11,30 +11,25 @@ from typing import Any
 
 from omegaconf import DictConfig, OmegaConf
 
-from lm_experiments.data import DataConfig, PreparedData, TokenizerConfig, prepare, windows
+from lm_experiments.data import DataConfig, PreparedData, prepare, windows
 from lm_experiments.errors import InputError
+from lm_experiments.fields import fields_of
 from lm_experiments.launch.task import Task
 from lm_experiments.model import Ledger, count
+from lm_experiments.registry import Choice
 from lm_experiments.rundir.identity import Identity, write_identity
 from lm_experiments.rundir.results import run_status
+from lm_experiments.study.command_config import CommandConfig
 from lm_experiments.study.expand import RunSpec
 from lm_experiments.study.identity import arm_label, config_hash, directory_name
+from lm_experiments.study.keys import SHORT
 from lm_experiments.training.config import RunConfig, load_config, run_config, save_config
 from lm_experiments.training.devices import find_device
 
 # Where a run is trained, of `TrainerConfig`.
 DEVICES = ("accelerator", "devices", "strategy")
-# What the primary configuration holds for sweeps, or passes on to the model.
-NOT_OF_A_RUN = (
-    "match",
-    "match_tolerance",
-    "study",
-    "plan",
-    "on_failure",
-    "retries",
-    "resources",
-    "ray",
-)
+# Keys of the composed configuration that a run's configuration does not have.
+OF_THE_COMMAND = (*(f.name for f in fields_of(CommandConfig)), *SHORT)
 
 
 @dataclass(frozen=True)
@@ -93,7 +88,7 @@ def checked(values: Mapping[str, Any]) -> RunConfig:
     model = {**values["model"], "vocab_size": vocabulary}
     if model.get("document_mask"):
         model["end_of_text"] = vocabulary - 1
-    known = {key: value for key, value in values.items() if key not in NOT_OF_A_RUN}
+    known = {key: value for key, value in values.items() if key not in OF_THE_COMMAND}
     if isinstance(known["code_paths"], str):
         known["code_paths"] = [known["code_paths"]]
     if known["arm"] is None:
@@ -156,7 +151,7 @@ def corpus_of(config: RunConfig) -> PreparedData:
 
 
 @cache
-def _prepared(corpus: DataConfig, tokenizer: TokenizerConfig, cache_dir: str) -> PreparedData:
+def _prepared(corpus: DataConfig, tokenizer: Choice, cache_dir: str) -> PreparedData:
     return prepare(corpus, tokenizer, Path(cache_dir).expanduser())
 
 

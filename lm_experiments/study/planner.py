@@ -16,6 +16,7 @@ from omegaconf import DictConfig, OmegaConf
 from lm_experiments.errors import InputError
 from lm_experiments.launch.endings import run_line
 from lm_experiments.launch.launcher import Launcher
+from lm_experiments.launch.resources import read_resources
 from lm_experiments.launch.task import Policy
 from lm_experiments.report import show_report, write_report
 from lm_experiments.report.progress import progress_line
@@ -56,7 +57,10 @@ class Planner:
         self.base, self.compose = base, compose
         self.command = command_config(base)
         self.launcher = Launcher(
-            base.hydra.launcher, _launcher(base), self.command.resources, self.command.ray.address
+            base.hydra.launcher,
+            _launcher(base),
+            read_resources(vars(self.command.resources)),
+            self.command.ray.address,
         )
 
     def run(self, overrides: Sequence[Override]) -> None:

@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
 
 from filelock import FileLock
 
@@ -16,7 +15,7 @@ from lm_experiments.rundir.names import SWEEP
 from lm_experiments.rundir.results import DONE, run_status
 from lm_experiments.rundir.study import Study
 from lm_experiments.rundir.sweeps import SweepRecord, SweepRow, read_sweep, write_sweep
-from lm_experiments.study.identity import NOT_IDENTITY
+from lm_experiments.study.keys import flat, use_of
 from lm_experiments.study.plan import PlannedRun
 from lm_experiments.training.config import load_config, plain_values
 
@@ -102,26 +101,13 @@ def _check_replaceable(folder: Path, there: SweepRow, run: PlannedRun) -> None:
 
 
 def _differences(directory: Path, run: PlannedRun) -> str:
-    old = _flat(plain_values(load_config(directory)))
-    new = _flat(plain_values(run.config))
-    skipped = {
-        f"{part}.{key}" if part else key for part, keys in NOT_IDENTITY.items() for key in keys
-    }
+    old = flat(plain_values(load_config(directory)))
+    new = flat(plain_values(run.config))
     changed = [
         f"{key}: {old.get(key)!r} there, {new.get(key)!r} now"
         for key in sorted(old.keys() | new.keys())
-        if old.get(key) != new.get(key) and key not in skipped and key.split(".")[0] not in skipped
+        if old.get(key) != new.get(key) and use_of(key).in_hash
     ]
     if not changed:
         return "its corpus or its code has changed"
     return "; ".join(changed[:SHOWN_DIFFERENCES])
-
-
-def _flat(values: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
-    flat: dict[str, Any] = {}
-    for key, value in values.items():
-        if isinstance(value, Mapping):
-            flat |= _flat(value, f"{prefix}{key}.")
-        else:
-            flat[f"{prefix}{key}"] = value
-    return flat

@@ -14,14 +14,14 @@ from typing import Any
 
 from lm_experiments.errors import InputError
 from lm_experiments.launch.processes import train
-from lm_experiments.model.registry import UnknownComponentError
+from lm_experiments.registry import UnknownComponentError
 from lm_experiments.report.table.json_table import FORMAT
 from lm_experiments.rundir.names import CONFIG
 from lm_experiments.rundir.results import DONE, FAILED, Result, read_result
 from lm_experiments.study.plan import PlannedRun, make_directory, planned
 from lm_experiments.training.config import RunConfig, load_config
 from lm_experiments.training.devices import find_device
-from lm_experiments.training.logger_config import LoggerConfig
+from lm_experiments.training.logger_config import NoLogger
 from lm_experiments.training.result import provenance
 from lm_experiments.training.user_code import named_files, take_code_paths
 
@@ -319,7 +319,7 @@ def _configuration(cell: Cell, out: Path, code_paths: Sequence[str]) -> RunConfi
         runs_dir=str(out.parent),
         cache_dir=os.environ.get("LM_EXPERIMENTS_CACHE", recorded.cache_dir),
         code_paths=list(code_paths) if recorded.code_paths else [],
-        logger=LoggerConfig(name="none"),
+        logger=NoLogger(),
         trainer=trainer,
     )
     return _on_a_device(config, str(cell.result.device))

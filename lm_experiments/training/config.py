@@ -3,30 +3,39 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Iterable, Mapping
+import os
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any
 
 import yaml
 
-from lm_experiments.data import DataConfig, TokenizerConfig, check_pair
+from lm_experiments.data import DataConfig, check_pair
 from lm_experiments.errors import InputError
-from lm_experiments.model import AXES, Choice, ModelConfig
-from lm_experiments.model.registry import UnknownComponentError, component
+from lm_experiments.fields import Use
+from lm_experiments.model import ModelConfig
+from lm_experiments.registry import (
+    AXES,
+    GROUPS,
+    Choice,
+    UnknownComponentError,
+    component,
+    plain_choice,
+)
 from lm_experiments.rundir.atomic import write_atomically
 from lm_experiments.rundir.names import CONFIG
 from lm_experiments.rundir.parse import build
 from lm_experiments.training.logger_config import LoggerConfig
-from lm_experiments.training.optimizers import OPTIMIZERS, Optimizer
-from lm_experiments.training.schedules import SCHEDULES, Schedule
+from lm_experiments.training.optimizers import Optimizer, optimizers_that
+from lm_experiments.training.schedules import Schedule
 
 PRECISIONS = ("auto", "32-true", "bf16-mixed", "bf16-true")
 ACCELERATORS = ("auto", "cpu", "cuda", "mps")
 STRATEGIES = ("auto", "ddp", "fsdp")
-# Those whose update of an element depends on that element alone.
-SHARDED_OPTIMIZERS = [name for name in ("adamw", "lion", "sgd") if name in OPTIMIZERS]
+# Where prepared corpora are kept, unless cache_dir says otherwise.
+CACHE_VARIABLE = "LM_EXPERIMENTS_CACHE"
 
 
 @dataclass(frozen=True)
@@ -39,11 +48,12 @@ class BatchConfig(DataConfig):
     """
 
     batch_size: int = 16
-    eval_batch_size: int = 32
+    eval_batch_size: Annotated[int, Use.PLACE] = 32
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        _at_least_one(self, "data", ("batch_size", "eval_batch_size"))
+        for name in ("batch_size", "eval_batch_size"):
+            _check_positive(f"data.{name}", getattr(self, name))
 
     @property
     def corpus(self) -> DataConfig:
@@ -54,36 +64,38 @@ class BatchConfig(DataConfig):
 
 @dataclass(frozen=True)
 class TrainerConfig:
-    """How long to train, on what, and how often to look.
+    """How long to train, on what devices, and how often to log.
 
     Attributes:
-        max_steps: optimizer steps; the budget of the run.
-        devices: how many devices, each with a process of its own, share every batch of the run.
-        strategy: what several devices hold, each the whole model (``ddp``) or a shard of it
-            (``fsdp``); ``auto`` is ``ddp``.
-        threads: CPU threads, shared by the processes; None for all cores. Recorded, since it
+        max_steps: the budget, in optimizer steps.
+        accelerator: auto, cpu, cuda or mps.
+        devices: devices for one run; each takes its part of every batch, in its own process.
+        strategy: what each device holds: ddp, the whole model; fsdp, a shard of it; auto is ddp.
+        precision: auto, 32-true, bf16-mixed or bf16-true; auto is bf16-mixed on a GPU that has
+            bfloat16, and float32 elsewhere.
+        threads: CPU threads, shared by the processes; null for all cores. Recorded, since it
             changes the last bits.
-        precision: ``auto`` is bf16-mixed on a GPU that has bfloat16, float32 elsewhere.
-        micro_batch_size: sequences per forward pass; None chooses. It does not change the loss.
+        micro_batch_size: sequences per forward pass; null chooses. It does not change the loss.
         val_every: steps between passes over the whole validation set; the last step has one.
         log_every: steps between rows of training metrics, the only steps that wait for the device.
         checkpoint_every: steps between checkpoints.
     """
 
     max_steps: int = 300
-    accelerator: str = "auto"
-    devices: int = 1
-    strategy: str = "auto"
+    accelerator: Annotated[str, Use.PLACE] = "auto"
+    devices: Annotated[int, Use.PLACE] = 1
+    strategy: Annotated[str, Use.PLACE] = "auto"
     precision: str = "auto"
-    threads: int | None = None
-    micro_batch_size: int | None = None
-    val_every: int = 50
-    log_every: int = 10
-    checkpoint_every: int = 500
+    threads: Annotated[int | None, Use.PLACE] = None
+    micro_batch_size: Annotated[int | None, Use.PLACE] = None
+    val_every: Annotated[int, Use.PLACE] = 50
+    log_every: Annotated[int, Use.PLACE] = 10
+    checkpoint_every: Annotated[int, Use.PLACE] = 500
 
     def __post_init__(self) -> None:
-        counts = [f.name for f in dataclasses.fields(self) if "int" in str(f.type)]
-        _at_least_one(self, "trainer", counts)
+        for name, value in vars(self).items():
+            if isinstance(value, int):
+                _check_positive(f"trainer.{name}", value)
         _one_of("trainer.precision", self.precision, PRECISIONS)
         _one_of("trainer.accelerator", self.accelerator, ACCELERATORS)
         _one_of("trainer.strategy", self.strategy, STRATEGIES)
@@ -106,29 +118,35 @@ class RunConfig:
     """One training, completely.
 
     Attributes:
-        name: the sweep's folder under ``runs_dir``; None names it after what is swept.
-        arm: the row of the table this run belongs to; ``arm_overrides`` make the arm.
-        control: the label of an A/A control, which repeats another run on purpose.
-        compile: true, false, or auto, which compiles on a GPU as far as that works.
-        code_paths: Python files of the user's that register components.
+        seed: initialises the model, and orders and draws the data.
+        name: the sweep's folder under runs_dir; null names it after what is swept.
+        arm: the run's row in the table; null names it after the choices typed.
+        arm_overrides: the choices that make the arm, as typed.
+        control: the label of an A/A control, a run that repeats another on purpose.
+        compile: true, false, or auto: on a GPU, as far as it works there.
+        runs_dir: the folder of all sweeps.
+        cache_dir: the folder of prepared corpora, shared by all sweeps.
+        code_paths: your Python files that register components: code_paths=[my_norm.py].
     """
 
     model: ModelConfig
     data: BatchConfig
-    tokenizer: TokenizerConfig
+    tokenizer: Choice
     optimizer: Optimizer
     schedule: Schedule
     trainer: TrainerConfig
-    logger: LoggerConfig
-    seed: int = 0
-    name: str | None = None
-    arm: str = "baseline"
-    arm_overrides: list[str] = field(default_factory=list)
-    control: str | None = None
-    compile: bool | str = "auto"
-    runs_dir: str = "runs"
-    cache_dir: str = "~/.cache/lm_experiments"
-    code_paths: list[str] = field(default_factory=list)
+    logger: Annotated[LoggerConfig, Use.PLACE]
+    seed: Annotated[int, Use.SEED] = 0
+    name: Annotated[str | None, Use.NAME] = None
+    arm: Annotated[str, Use.NAME] = "baseline"
+    arm_overrides: Annotated[list[str], Use.NAME] = field(default_factory=list)
+    control: Annotated[str | None, Use.SEED] = None
+    compile: Annotated[bool | str, Use.PLACE] = "auto"
+    runs_dir: Annotated[str, Use.PLACE] = "runs"
+    cache_dir: Annotated[str, Use.PLACE] = field(
+        default_factory=lambda: os.environ.get(CACHE_VARIABLE, "~/.cache/lm_experiments")
+    )
+    code_paths: Annotated[list[str], Use.PLACE] = field(default_factory=list)
 
     def __post_init__(self) -> None:
         if self.seed < 0:
@@ -152,11 +170,12 @@ class RunConfig:
                 f"data.batch_size={batch} cannot be shared by trainer.devices={devices}; type a "
                 f"multiple of {devices}, such as data.batch_size={-(-batch // devices) * devices}."
             )
-        if self.trainer.strategy == "fsdp" and self.optimizer.name not in SHARDED_OPTIMIZERS:
+        if self.trainer.strategy == "fsdp" and not self.optimizer.elementwise:
+            known = [f"optimizer={name}" for name in optimizers_that("elementwise")]
             raise InputError(
                 f"trainer.strategy=fsdp cuts matrices into shards, which optimizer="
                 f"{self.optimizer.name} needs whole; type trainer.strategy=ddp, or one of "
-                f"{', '.join(f'optimizer={name}' for name in SHARDED_OPTIMIZERS)}."
+                f"{', '.join(known)}."
             )
 
     @property
@@ -174,20 +193,19 @@ def run_config(values: Mapping[str, Any]) -> RunConfig:
     """Turn a composed configuration, as plain values, into a checked `RunConfig`.
 
     Raises:
-        ValueError: one sentence that names the key, the value and what is allowed.
+        InputError: one sentence that names the key, the value and what is allowed.
     """
-    return build(RunConfig, values, "", _SECTIONS)
+    sections: dict[str, Callable[[Any], Any]] = {
+        "model": _model,
+        "tokenizer": partial(build_choice, "tokenizer"),
+    }
+    sections |= {group: partial(_built, group) for group in ("optimizer", "schedule", "logger")}
+    return build(RunConfig, values, "", sections)
 
 
 def plain_values(config: RunConfig) -> dict[str, Any]:
     """Return a `RunConfig` as nested plain values: the inverse of `run_config`."""
-    values = {f.name: getattr(config, f.name) for f in dataclasses.fields(config)}
-    for key in ("data", "tokenizer", "trainer", "logger"):
-        values[key] = dataclasses.asdict(values[key])
-    for key in ("optimizer", "schedule"):
-        values[key] = {"name": values[key].name, **dataclasses.asdict(values[key])}
-    values["model"] = _plain_model(config.model)
-    return values
+    return {key: _plain(key, value) for key, value in vars(config).items()}
 
 
 def load_config(run_dir: Path) -> RunConfig:
@@ -219,57 +237,46 @@ def save_config(config: RunConfig, run_dir: Path) -> None:
     write_atomically(run_dir / CONFIG, text)
 
 
-def _model(values: Mapping[str, Any]) -> ModelConfig:
-    return build(ModelConfig, values, "model", {axis: partial(_choice, axis) for axis in AXES})
+def _plain(key: str, value: Any) -> Any:
+    if isinstance(value, Choice):
+        return plain_choice(key, value)
+    if isinstance(value, ModelConfig):
+        return {name: _plain(name, part) for name, part in vars(value).items()}
+    if dataclasses.is_dataclass(value) and not isinstance(value, type):
+        # The name of an optimizer, a schedule or a logger belongs to its class.
+        named = {"name": type(value).name} if key in GROUPS else {}  # type: ignore[attr-defined]
+        return named | dataclasses.asdict(value)
+    return value
 
 
-def _choice(axis: str, values: Any) -> Choice:
-    name, options = _name_and_options(f"model.{axis}", axis, values)
-    known = component(axis, name)
-    return Choice(known.name, build(known.options, options, f"model.{axis}"))
+def _model(values: Any) -> ModelConfig:
+    return build(ModelConfig, values, "model", {axis: partial(build_choice, axis) for axis in AXES})
 
 
-def _name_and_options(key: str, group: str, values: Any) -> tuple[str, dict[str, Any]]:
-    """Split a section into what was chosen and its options."""
+def build_choice(group: str, values: Any) -> Choice:
+    """Build the choice of a component from plain values: its name and its options.
+
+    Raises:
+        InputError: for an unknown name, or an option the component does not have.
+    """
+    options = _built(group, values)
+    return Choice(values["name"], options)
+
+
+def _built(group: str, values: Any) -> Any:
+    """Build the options of what was chosen for a group, from plain values with its name."""
+    key = f"model.{group}" if group in AXES else group
     if not isinstance(values, Mapping):
         raise InputError(f"{key}={values!r} is not how {group} is chosen; type {group}={values}.")
     if not isinstance(values.get("name"), str):
         raise InputError(f"{key}.name is not set; type {group}=... to choose one.")
-    return values["name"], {k: v for k, v in values.items() if k != "name"}
+    options = {name: value for name, value in values.items() if name != "name"}
+    return build(component(group, values["name"]).options, options, key)
 
 
-def _plain_model(model: ModelConfig) -> dict[str, Any]:
-    values = {f.name: getattr(model, f.name) for f in dataclasses.fields(model)}
-    for axis in AXES:
-        choice: Choice = values[axis]
-        options = choice.options or component(axis, choice.name).options()
-        values[axis] = {"name": choice.name, **dataclasses.asdict(options)}
-    return values
-
-
-def _named(group: str, table: Mapping[str, type], values: Any) -> Any:
-    name, options = _name_and_options(group, group, values)
-    if name not in table:
-        raise InputError(f"{group}={name} is not known; {group} can be {', '.join(table)}.")
-    return build(table[name], options, group)
-
-
-_SECTIONS: dict[str, Any] = {
-    "model": _model,
-    "data": lambda values: build(BatchConfig, values, "data"),
-    "tokenizer": lambda values: build(TokenizerConfig, values, "tokenizer"),
-    "optimizer": lambda values: _named("optimizer", OPTIMIZERS, values),
-    "schedule": lambda values: _named("schedule", SCHEDULES, values),
-    "trainer": lambda values: build(TrainerConfig, values, "trainer"),
-    "logger": lambda values: build(LoggerConfig, values, "logger"),
-}
-
-
-def _at_least_one(config: Any, path: str, names: Iterable[str]) -> None:
-    for name in names:
-        value = getattr(config, name)
-        if value is not None and value < 1:
-            raise InputError(f"{path}.{name}={value} must be 1 or more.")
+def _check_positive(key: str, value: int) -> None:
+    if value < 1:
+        raise InputError(f"{key}={value} must be 1 or more.")
 
 
 def _one_of(key: str, value: str, allowed: tuple[str, ...]) -> None:

@@ -1,29 +1,53 @@
-"""Which logger mirrors a run; kept apart from the loggers, whose imports are heavy."""
+"""Which logger mirrors a run; apart from the loggers themselves, whose imports are slow."""
 
 from __future__ import annotations
 
-from collections.abc import Collection
 from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, ClassVar
 
 from lm_experiments.errors import InputError
+from lm_experiments.registry import register
 
-_NAMES = ("wandb", "none")
+if TYPE_CHECKING:
+    from lightning.pytorch.loggers import Logger
+
+    from lm_experiments.training.wandb.logger import RunIdentity
+
 _MODES = ("auto", "online", "offline", "disabled")
 _PROJECT_LIMIT = 128
 _TAG_LIMIT = 64
 _FORBIDDEN_IN_PROJECT = set("/\\#?%:")
 
 
-@dataclass
+@dataclass(frozen=True)
 class LoggerConfig:
-    """Which logger mirrors the run, and how.
+    """Base of the loggers that mirror a run; ``metrics.jsonl`` is always written."""
 
-    `mode=auto` is online where W&B credentials are found and offline elsewhere, unless
-    `WANDB_MODE` or `wandb offline` says otherwise. `init_timeout` is in seconds. Raises
-    `InputError` for values that are not allowed.
+    # Set by `register`.
+    name: ClassVar[str]
+
+    def build(self, run: RunIdentity) -> Logger | None:
+        """Return the Lightning logger of a run, None for no mirror."""
+        raise NotImplementedError
+
+
+@register("logger", "wandb")
+@dataclass(frozen=True)
+class WandbConfig(LoggerConfig):
+    """Weights & Biases; files of the run directory stay the source of truth.
+
+    Attributes:
+        mode: auto, online, offline or disabled; auto is online where you are logged in, unless
+            WANDB_MODE or ``wandb offline`` says otherwise.
+        project: the W&B project.
+        entity: the W&B user or team; null is your default one.
+        tags: the tags of the run.
+        init_timeout: seconds to wait for the server before going on offline.
+
+    Raises:
+        InputError: for values that W&B does not allow.
     """
 
-    name: str = "wandb"
     mode: str = "auto"
     project: str = "lm_experiments"
     entity: str | None = None
@@ -31,8 +55,10 @@ class LoggerConfig:
     init_timeout: float = 30.0
 
     def __post_init__(self) -> None:
-        _check_choice("logger.name", self.name, _NAMES)
-        _check_choice("logger.mode", self.mode, _MODES)
+        if self.mode not in _MODES:
+            raise InputError(
+                f"logger.mode={self.mode} is not known; use one of {', '.join(_MODES)}."
+            )
         if bad := sorted(_FORBIDDEN_IN_PROJECT & set(self.project)):
             raise InputError(
                 f"logger.project={self.project!r} contains {' '.join(bad)}, which W&B does not "
@@ -53,7 +79,17 @@ class LoggerConfig:
                 "use 30, for example."
             )
 
+    def build(self, run: RunIdentity) -> Logger:
+        """Return the run's mirror in W&B."""
+        from lm_experiments.training.wandb.logger import WandbMirror
 
-def _check_choice(key: str, value: str, allowed: Collection[str]) -> None:
-    if value not in allowed:
-        raise InputError(f"{key}={value} is not known; use one of {', '.join(allowed)}.")
+        return WandbMirror(self, run)
+
+
+@register("logger", "none")
+@dataclass(frozen=True)
+class NoLogger(LoggerConfig):
+    """No mirror."""
+
+    def build(self, run: RunIdentity) -> None:
+        """Return None."""

@@ -140,10 +140,10 @@ def build_loggers(
     over. What W&B lacks of the rows kept on disk is sent, and what it has is not sent twice.
     """
     jsonl = JsonlLogger(run_dir, resume_step)
-    if config.name == "none":
-        return RunLoggers([jsonl], "none")
     continued = (run_dir / ID_FILE).is_file() and (run_dir / METRICS).is_file()
-    mirror = WandbMirror(config, RunIdentity(run_dir, sweep, arm, seed, resolved_config))
+    mirror = config.build(RunIdentity(run_dir, sweep, arm, seed, resolved_config))
+    if not isinstance(mirror, WandbMirror):
+        return RunLoggers([jsonl, mirror] if mirror else [jsonl], "none")
     if continued and mirror.mode != "disabled":
         mirror.bring_level(read_rows(run_dir / METRICS))
     return RunLoggers([jsonl, mirror], mirror.mode)

@@ -6,26 +6,31 @@ import math
 from dataclasses import dataclass
 from typing import ClassVar
 
+from lm_experiments.errors import InputError
+from lm_experiments.registry import register
+
 
 @dataclass(frozen=True)
 class Schedule:
     """Warm up linearly from 0 to 1, then follow the curve of the subclass to the last step.
 
     Attributes:
-        warmup_steps: the step at which the factor reaches 1; None takes a tenth of the run.
-        min_ratio: the factor at the run's last step, for curves that decay to one.
+        warmup_steps: the step at which the factor reaches 1; null takes a tenth of the run.
+        min_ratio: the factor at the run's last step.
+        decay_fraction: the part of the run that the decay at its end takes.
     """
 
+    # Set by `register`.
     name: ClassVar[str]
 
     warmup_steps: int | None = None
 
     def __post_init__(self) -> None:
         if self.warmup_steps is not None and self.warmup_steps < 0:
-            raise ValueError(f"schedule.warmup_steps={self.warmup_steps} must be 0 or more.")
+            raise InputError(f"schedule.warmup_steps={self.warmup_steps} must be 0 or more.")
         for key in ("min_ratio", "decay_fraction"):
             if not 0 <= getattr(self, key, 0) <= 1:
-                raise ValueError(f"schedule.{key}={getattr(self, key)} must be between 0 and 1.")
+                raise InputError(f"schedule.{key}={getattr(self, key)} must be between 0 and 1.")
 
     def warmup(self, total: int) -> int:
         """Return the number of warm-up steps in a run of ``total`` steps."""
@@ -35,11 +40,11 @@ class Schedule:
         """Return the factor at ``step``; the run's updates are steps 1 to ``total``.
 
         Raises:
-            ValueError: where the warm-up is longer than the run.
+            InputError: if the warm-up is longer than the run.
         """
         warmup = self.warmup(total)
         if warmup > total:
-            raise ValueError(
+            raise InputError(
                 f"schedule.warmup_steps={warmup} is more than trainer.max_steps={total}; "
                 f"type schedule.warmup_steps={math.ceil(total / 10)}."
             )
@@ -55,11 +60,11 @@ def _progress(step: int, start: int, end: int) -> float:
     return min(1.0, (step - start) / max(1, end - start))
 
 
+@register("schedule", "cosine")
 @dataclass(frozen=True)
 class Cosine(Schedule):
     """Half a cosine from 1 to ``min_ratio`` (Loshchilov and Hutter 2017)."""
 
-    name: ClassVar[str] = "cosine"
     min_ratio: float = 0.1
 
     def _curve(self, step: int, warmup: int, total: int) -> float:
@@ -67,25 +72,22 @@ class Cosine(Schedule):
         return self.min_ratio + (1 - self.min_ratio) * wave
 
 
+@register("schedule", "linear")
 @dataclass(frozen=True)
 class Linear(Schedule):
     """A straight line from 1 to ``min_ratio``."""
 
-    name: ClassVar[str] = "linear"
     min_ratio: float = 0.0
 
     def _curve(self, step: int, warmup: int, total: int) -> float:
         return 1 - (1 - self.min_ratio) * _progress(step, warmup, total)
 
 
+@register("schedule", "wsd")
 @dataclass(frozen=True)
 class WSD(Schedule):
-    """Warm up, stay at 1, then a line down to ``min_ratio`` (Hu et al. 2024).
+    """Warm up, stay at 1, then a straight line down to ``min_ratio`` (Hu et al. 2024)."""
 
-    ``decay_fraction`` is the part of the run the last line takes.
-    """
-
-    name: ClassVar[str] = "wsd"
     min_ratio: float = 0.0
     decay_fraction: float = 0.2
 
@@ -94,26 +96,19 @@ class WSD(Schedule):
         return 1 - (1 - self.min_ratio) * max(0.0, _progress(step, start, total))
 
 
+@register("schedule", "constant")
 @dataclass(frozen=True)
 class Constant(Schedule):
     """Stay at 1 after the warm-up."""
-
-    name: ClassVar[str] = "constant"
 
     def _curve(self, step: int, warmup: int, total: int) -> float:
         return 1.0
 
 
+@register("schedule", "inverse_sqrt")
 @dataclass(frozen=True)
 class InverseSquareRoot(Schedule):
     """Fall as 1/sqrt(step) after the warm-up (Vaswani et al. 2017)."""
 
-    name: ClassVar[str] = "inverse_sqrt"
-
     def _curve(self, step: int, warmup: int, total: int) -> float:
         return math.sqrt(max(1, warmup) / max(1, step))
-
-
-SCHEDULES: dict[str, type[Schedule]] = {
-    cls.name: cls for cls in (Cosine, Linear, WSD, Constant, InverseSquareRoot)
-}

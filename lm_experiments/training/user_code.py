@@ -1,4 +1,4 @@
-"""Components of the user's own: files named by ``code_paths``, and installed packages."""
+"""The user's own components: Python files named by ``code_paths``, and installed packages."""
 
 from __future__ import annotations
 
@@ -9,8 +9,7 @@ import sys
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 
-from hydra.core.override_parser.overrides_parser import OverridesParser
-from hydra.errors import HydraException
+import yaml
 
 from lm_experiments.errors import InputError
 
@@ -19,10 +18,10 @@ CODE_PATHS = "code_paths="
 
 
 def take_code_paths(words: Sequence[str]) -> list[str]:
-    """Run the files that ``code_paths=...`` names, and return the words that are left.
+    """Run the files that ``code_paths=...`` names, and return the other words.
 
     Raises:
-        InputError: where the word cannot be read, or a file is missing.
+        InputError: if the word cannot be read, or a file is missing.
     """
     given = [word for word in words if word.lstrip("+").startswith(CODE_PATHS)]
     if given:
@@ -30,11 +29,27 @@ def take_code_paths(words: Sequence[str]) -> list[str]:
     return [word for word in words if word not in given]
 
 
+def named_files(word: str) -> list[str]:
+    """Return the files that a word ``code_paths=...`` names: one file, or a list in brackets.
+
+    Raises:
+        InputError: if it is neither.
+    """
+    try:
+        value = yaml.safe_load(word.partition("=")[2])
+    except yaml.YAMLError:
+        value = None
+    paths = value if isinstance(value, list) else [value]
+    if not all(isinstance(path, str) for path in paths):
+        raise InputError(f"{word} names no files; type {CODE_PATHS}[my_block.py].")
+    return [str(path) for path in paths]
+
+
 def load_code(paths: Iterable[str]) -> None:
     """Run the user's Python files, which register components; a file is run once.
 
     Raises:
-        InputError: where a file is missing, or raises while it is run.
+        InputError: if a file is missing, or raises.
     """
     for path in paths:
         file = Path(path).expanduser().resolve()
@@ -42,40 +57,26 @@ def load_code(paths: Iterable[str]) -> None:
             raise InputError(f"code_paths names {path}, which is not a file.")
         digest = hashlib.sha256(str(file).encode()).hexdigest()[:8]
         module_name = f"lm_experiments_code_{file.stem}_{digest}"
-        if module_name in sys.modules:
-            continue
-        spec = importlib.util.spec_from_file_location(module_name, file)
-        assert spec is not None and spec.loader is not None
-        module = importlib.util.module_from_spec(spec)
-        sys.modules[module_name] = module
-        try:
-            spec.loader.exec_module(module)
-        except (Exception, SystemExit) as error:
-            del sys.modules[module_name]
-            text = str(error) or "no reason given"
-            raise InputError(
-                f"code_paths: {path} does not load: {type(error).__name__}: {text}"
-            ) from error
+        if module_name not in sys.modules:
+            _run(file, module_name, path)
+
+
+def _run(file: Path, module_name: str, path: str) -> None:
+    spec = importlib.util.spec_from_file_location(module_name, file)
+    assert spec is not None and spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    sys.modules[module_name] = module
+    try:
+        spec.loader.exec_module(module)
+    except (Exception, SystemExit) as error:
+        del sys.modules[module_name]
+        text = str(error) or "no reason given"
+        raise InputError(
+            f"code_paths: {path} does not load: {type(error).__name__}: {text}"
+        ) from error
 
 
 def load_installed() -> None:
     """Import the installed packages that offer components through an entry point."""
     for entry in importlib.metadata.entry_points(group=ENTRY_POINTS):
         entry.load()
-
-
-def named_files(word: str) -> list[str]:
-    """Return the files that a word ``code_paths=...`` names.
-
-    Raises:
-        InputError: where it cannot be read as a list of files.
-    """
-    try:
-        [override] = OverridesParser.create().parse_overrides([word])
-        value = override.value()
-    except HydraException:
-        value = None
-    paths = value if isinstance(value, list) else [value]
-    if not all(isinstance(path, str) for path in paths):
-        raise InputError(f"{word} names no files; type {CODE_PATHS}[my_block.py].")
-    return [str(path) for path in paths]

@@ -19,9 +19,9 @@ from torch import Tensor, nn
 from lm_experiments.benchmark import lightning_run, peers, startup
 from lm_experiments.benchmark.rounds import Measurement, measure, summarise, table
 from lm_experiments.benchmark.step import PlainStep
-from lm_experiments.data import TokenizerConfig
 from lm_experiments.errors import InputError
 from lm_experiments.model import Choice, ModelConfig, build_model
+from lm_experiments.registry import choose
 from lm_experiments.training.config import BatchConfig, RunConfig
 
 SHAPE = ModelConfig(
@@ -71,7 +71,7 @@ def text_run(tmp_path: Path) -> RunConfig:
         base,
         model=dataclasses.replace(SHAPE, vocab_size=257),
         data=BatchConfig(name="text", path=str(text), batch_size=2),
-        tokenizer=TokenizerConfig(name="bytes"),
+        tokenizer=choose("tokenizer", "bytes"),
     )
 
 

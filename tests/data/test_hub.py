@@ -15,13 +15,14 @@ from typing import Any
 import pytest
 from dataset_folders import LAYOUTS, SEPARATOR, TRAIN, VAL, as_jsonl, as_parquet, as_text
 
-from lm_experiments.data import DataConfig, TokenizerConfig, encode_corpus, hub, prepare
-from lm_experiments.data.keys import hash_of
+from lm_experiments.data import DataConfig, encode_corpus, hub, prepare
+from lm_experiments.data.hashing import hash_of
 from lm_experiments.data.prepare import PreparedData
 from lm_experiments.data.store import StoreWriter
 from lm_experiments.errors import InputError
+from lm_experiments.registry import Choice, choose
 
-BYTES = TokenizerConfig("bytes")
+BYTES = choose("tokenizer", "bytes")
 STORIES = {
     "name": "tinystories",
     "dataset": "roneneldan/TinyStories",
@@ -41,7 +42,7 @@ def rows(path: Path, **options: Any) -> DataConfig:
     return DataConfig(name="hf", path=str(path), **options)
 
 
-def prepared(tmp_path: Path, data: DataConfig, tokenizer: TokenizerConfig = BYTES) -> PreparedData:
+def prepared(tmp_path: Path, data: DataConfig, tokenizer: Choice = BYTES) -> PreparedData:
     return prepare(data, tokenizer, tmp_path / "cache")
 
 
@@ -326,7 +327,7 @@ def test_no_more_than_a_batch_waits_to_be_written(
 def test_a_vocabulary_is_trained_on_the_beginning_of_the_training_text(tmp_path: Path) -> None:
     train = ["abab " * 40] * 10 + ["cdcd " * 40] * 10
     folder = as_jsonl(tmp_path / "jsonl", train, ["efef " * 40])
-    small = TokenizerConfig("bpe", 260, sample_bytes=2000)
+    small = choose("tokenizer", "bpe", {"vocab_size": 260, "sample_bytes": 2000})
     data = prepared(tmp_path, rows(folder, val_split="validation"), small)
     words = set(data.tokenizer.state()["model"]["vocab"])
     assert "ab" in words
@@ -335,7 +336,7 @@ def test_a_vocabulary_is_trained_on_the_beginning_of_the_training_text(tmp_path:
 
 def test_characters_are_those_of_all_training_text(tmp_path: Path) -> None:
     folder = as_jsonl(tmp_path / "jsonl", ["ab", "cd"], ["ae"])
-    data = prepared(tmp_path, rows(folder, val_split="validation"), TokenizerConfig("chars"))
+    data = prepared(tmp_path, rows(folder, val_split="validation"), choose("tokenizer", "chars"))
     assert data.tokenizer.vocab_size == 6
     assert data.val.unknown == 1
 

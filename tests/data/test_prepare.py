@@ -11,12 +11,13 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from lm_experiments.data import DataConfig, TokenizerConfig, corpora
+from lm_experiments.data import DataConfig, corpora
 from lm_experiments.data import prepare as prepare_function
 from lm_experiments.data.prepare import PreparedData
 from lm_experiments.errors import InputError
+from lm_experiments.registry import Choice, choose
 
-BYTES = TokenizerConfig("bytes")
+BYTES = choose("tokenizer", "bytes")
 
 
 @pytest.fixture
@@ -25,7 +26,7 @@ def data(tmp_path: Path) -> DataConfig:
     return DataConfig("text", str(tmp_path / "text.txt"), separator="|")
 
 
-def prepare(data: DataConfig, tokenizer: TokenizerConfig, tmp_path: Path) -> PreparedData:
+def prepare(data: DataConfig, tokenizer: Choice, tmp_path: Path) -> PreparedData:
     return prepare_function(data, tokenizer, tmp_path / "cache")
 
 
@@ -66,9 +67,9 @@ def test_every_choice_has_its_own_folder(data: DataConfig, tmp_path: Path) -> No
     other = DataConfig(data.name, data.path, data.separator, split_seed=1)
     prepare(data, BYTES, tmp_path)
     prepare(other, BYTES, tmp_path)
-    prepare(data, TokenizerConfig("chars"), tmp_path)
-    prepare(data, TokenizerConfig("bpe", 260), tmp_path)
-    prepare(data, TokenizerConfig("bpe", 261), tmp_path)
+    prepare(data, choose("tokenizer", "chars"), tmp_path)
+    prepare(data, choose("tokenizer", "bpe", {"vocab_size": 260}), tmp_path)
+    prepare(data, choose("tokenizer", "bpe", {"vocab_size": 261}), tmp_path)
     assert len(folders(tmp_path)) == 5
 
 
@@ -79,7 +80,7 @@ def test_the_vocabulary_is_of_the_training_text_alone(
     data = DataConfig("text", str(tmp_path / "text.txt"))
     for _ in range(2):  # the second call reuses the folder and must warn as well
         caplog.clear()
-        prepared = prepare(data, TokenizerConfig("chars"), tmp_path)
+        prepared = prepare(data, choose("tokenizer", "chars"), tmp_path)
         assert prepared.tokenizer.vocab_size == 5
         assert prepared.val.unknown == 2
         assert "2 of 3 validation tokens are characters that the training text" in caplog.text
@@ -92,7 +93,7 @@ def test_a_damaged_folder_is_built_again(
 ) -> None:
     first = prepare(data, BYTES, tmp_path)
     tokens = first.train.tokens.tolist()
-    other = prepare(data, TokenizerConfig("chars"), tmp_path)
+    other = prepare(data, choose("tokenizer", "chars"), tmp_path)
     file = first.directory / name
     content = file.read_bytes()
     file.unlink()
@@ -118,7 +119,7 @@ def test_what_a_killed_preparation_left_is_cleared(data: DataConfig, tmp_path: P
 
 def test_a_failed_preparation_leaves_nothing(data: DataConfig, tmp_path: Path) -> None:
     with pytest.raises(InputError, match=r"tokenizer\.vocab_size=5000 is more than"):
-        prepare(data, TokenizerConfig("bpe", 5000), tmp_path)
+        prepare(data, choose("tokenizer", "bpe", {"vocab_size": 5000}), tmp_path)
     assert folders(tmp_path) == []
 
 
@@ -135,7 +136,8 @@ def test_processes_at_once_prepare_it_once(data: DataConfig, tmp_path: Path) -> 
     program = f"""
 import logging, sys, time
 from pathlib import Path
-from lm_experiments.data import DataConfig, TokenizerConfig, prepare
+from lm_experiments.data import DataConfig, prepare
+from lm_experiments.registry import Choice, choose
 module = sys.modules["lm_experiments.data.prepare"]  # its name in the package is the function
 logging.basicConfig(level="INFO", format="%(message)s")
 build = module._build
@@ -145,7 +147,8 @@ Path(sys.argv[2]).touch()
 while not go.exists():
     time.sleep(0.01)
 data = DataConfig("text", {data.path!r}, separator="|")
-print(len(prepare(data, TokenizerConfig("bytes"), Path({str(tmp_path / "cache")!r})).train.tokens))
+tokenizer, cache = choose("tokenizer", "bytes"), Path({str(tmp_path / "cache")!r})
+print(len(prepare(data, tokenizer, cache).train.tokens))
 """
     go, ready = tmp_path / "go", [tmp_path / f"ready{index}" for index in range(2)]
     processes = [

@@ -12,14 +12,14 @@ from tokenizers import AddedToken, decoders, models, pre_tokenizers, processors,
 
 from lm_experiments.data import (
     DataConfig,
-    TokenizerConfig,
     files_hash,
     load_tokenizer,
     prepare,
     train_tokenizer,
 )
-from lm_experiments.data.tokenizer import END_OF_TEXT, Tokenizer
+from lm_experiments.data.tokenizers.base import END_OF_TEXT, Tokenizer
 from lm_experiments.errors import InputError
+from lm_experiments.registry import choose
 
 TEXT = "The dog can't run 12 miles.  It naïvely sleeps\n\n\tand runs " * 5
 SPACES = "    "
@@ -39,7 +39,7 @@ def trained(special: list[str], size: int = 280) -> hf.Tokenizer:
 
 
 def from_file(path: Path, **options: Any) -> Tokenizer:
-    return train_tokenizer((), TokenizerConfig("file", path=str(path), **options))
+    return train_tokenizer((), choose("tokenizer", "file", {"path": str(path), **options}))
 
 
 @pytest.fixture
@@ -120,7 +120,7 @@ def test_it_survives_being_saved_and_read(saved: Path, tmp_path: Path) -> None:
 def test_prepared_documents_end_with_that_id(saved: Path, tmp_path: Path) -> None:
     (tmp_path / "text.txt").write_text("|".join(f"the dog {index}" for index in range(30)))
     data = DataConfig("text", str(tmp_path / "text.txt"), separator="|")
-    prepared = prepare(data, TokenizerConfig("file", path=str(saved)), tmp_path / "cache")
+    prepared = prepare(data, choose("tokenizer", "file", {"path": str(saved)}), tmp_path / "cache")
     tokens = prepared.train.tokens[:]
     assert (tokens == 0).sum() == prepared.train.documents
     assert tokens[-1] == 0
@@ -153,7 +153,7 @@ def test_gpt2_is_read_under_both_names(gpt2: Path, names: tuple[str, str]) -> No
     reference = trained([])
     for old, new in zip(("vocab.json", "merges.txt"), names, strict=True):
         (gpt2 / old).rename(gpt2 / new)
-    config = TokenizerConfig("gpt2", path=str(gpt2))
+    config = choose("tokenizer", "gpt2", {"path": str(gpt2)})
     tokenizer = train_tokenizer((), config)
     assert tokenizer.end_of_text_id == 280
     assert tokenizer.vocab_size == 281
@@ -164,7 +164,7 @@ def test_gpt2_is_read_under_both_names(gpt2: Path, names: tuple[str, str]) -> No
 
 def test_the_hash_is_of_what_files_say_and_not_of_where_they_lie(gpt2: Path, saved: Path) -> None:
     def digest(name: str, path: Path) -> str | None:
-        return files_hash(TokenizerConfig(name, path=str(path)))
+        return files_hash(choose("tokenizer", name, {"path": str(path)}))
 
     first = digest("gpt2", gpt2)
     (gpt2 / "vocab.json").rename(gpt2 / "encoder.json")
@@ -176,13 +176,13 @@ def test_the_hash_is_of_what_files_say_and_not_of_where_they_lie(gpt2: Path, sav
     (moved / "vocab.bpe").write_text("\n".join(lines[:-1]) + "\n")
     assert digest("gpt2", moved) != first
     assert digest("file", saved) == digest("file", saved.parent)
-    assert files_hash(TokenizerConfig("bytes")) is None
+    assert files_hash(choose("tokenizer", "bytes")) is None
 
 
 def test_a_changed_file_is_another_folder(saved: Path, tmp_path: Path) -> None:
     (tmp_path / "text.txt").write_text("the dog runs " * 20)
     data = DataConfig("text", str(tmp_path / "text.txt"))
-    config = TokenizerConfig("file", path=str(saved))
+    config = choose("tokenizer", "file", {"path": str(saved)})
     first = prepare(data, config, tmp_path / "cache").directory
     assert prepare(data, config, tmp_path / "cache").directory == first
     trained([END_OF_TEXT], 270).save(str(saved))
@@ -218,10 +218,10 @@ def test_a_name_that_ends_no_document_lists_those_there_are(saved: Path) -> None
 def test_a_folder_without_both_files_of_gpt2_is_refused(gpt2: Path) -> None:
     (gpt2 / "merges.txt").unlink()
     with pytest.raises(InputError, match=r"is not a folder with vocab\.json and merges\.txt, or"):
-        train_tokenizer((), TokenizerConfig("gpt2", path=str(gpt2)))
+        train_tokenizer((), choose("tokenizer", "gpt2", {"path": str(gpt2)}))
 
 
 def test_merges_that_do_not_fit_the_vocabulary_are_refused(gpt2: Path) -> None:
     (gpt2 / "merges.txt").write_text("#version: 0.2\nno pe\n")
     with pytest.raises(InputError, match=r"vocab\.json and merges\.txt are not a vocabulary"):
-        train_tokenizer((), TokenizerConfig("gpt2", path=str(gpt2)))
+        train_tokenizer((), choose("tokenizer", "gpt2", {"path": str(gpt2)}))

@@ -9,17 +9,18 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from lm_experiments.data import TokenizerConfig, TokenStore, train_tokenizer
+from lm_experiments.data import TokenStore, train_tokenizer
 from lm_experiments.data.store import HEADER_BYTES, MAGIC, StoreWriter
 from lm_experiments.data.tokenizers import Ids, Tokenizer
 from lm_experiments.errors import InputError
+from lm_experiments.registry import choose
 
 TEXTS = ["one two", "é"]
 
 
 @pytest.fixture
 def tokenizer() -> Tokenizer:
-    return train_tokenizer(TEXTS, TokenizerConfig("bytes"))
+    return train_tokenizer(TEXTS, choose("tokenizer", "bytes"))
 
 
 def write_store(path: Path, documents: Iterable[tuple[Ids, int]], tokenizer: Tokenizer) -> None:
@@ -49,7 +50,7 @@ def test_a_store_comes_back(path: Path, tokenizer: Tokenizer) -> None:
 
 def test_a_large_vocabulary_takes_32_bits(tmp_path: Path) -> None:
     characters = "".join(map(chr, range(0x10000, 0x20000)))
-    tokenizer = train_tokenizer([characters], TokenizerConfig("chars"))
+    tokenizer = train_tokenizer([characters], choose("tokenizer", "chars"))
     ids = tokenizer.encode(characters[-1] + "a")
     write_store(tmp_path / "train.bin", [(ids, 5)], tokenizer)
     opened = TokenStore.open(tmp_path / "train.bin")

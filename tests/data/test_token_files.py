@@ -12,7 +12,6 @@ from numpy.typing import NDArray
 from lm_experiments.data import (
     DataConfig,
     EvaluationBatches,
-    TokenizerConfig,
     TrainingBatches,
     prepare,
     token_files,
@@ -20,10 +19,11 @@ from lm_experiments.data import (
 from lm_experiments.data.prepare import PreparedData
 from lm_experiments.data.store import ShardedTokens
 from lm_experiments.errors import InputError
+from lm_experiments.registry import Choice, choose
 
 TOKENS = (np.arange(1000) * 7 % 256).astype("<u2")
 VAL = np.frombuffer("The end, my friend. é".encode(), dtype=np.uint8).astype("<u2")
-NONE = TokenizerConfig("none", 300)
+NONE = choose("tokenizer", "none", {"vocab_size": 300})
 
 
 def raw(path: Path, tokens: NDArray[Any]) -> None:
@@ -46,7 +46,7 @@ def folder(tmp_path: Path) -> Path:
     return tmp_path / "tokens"
 
 
-def prepared(folder: Path, tokenizer: TokenizerConfig = NONE, **options: Any) -> PreparedData:
+def prepared(folder: Path, tokenizer: Choice = NONE, **options: Any) -> PreparedData:
     config = DataConfig("tokens", str(folder), **options)
     return prepare(config, tokenizer, folder.parent / "cache")
 
@@ -117,8 +117,10 @@ def test_an_id_beyond_the_vocabulary_is_refused(folder: Path) -> None:
     with pytest.raises(
         InputError, match=r"token id 255, but the vocabulary has 255; .*=256 or more"
     ):
-        prepared(folder, TokenizerConfig("none", 255))
-    assert prepared(folder, TokenizerConfig("none", 256)).train.vocab_size == 256
+        prepared(folder, choose("tokenizer", "none", {"vocab_size": 255}))
+    assert (
+        prepared(folder, choose("tokenizer", "none", {"vocab_size": 256})).train.vocab_size == 256
+    )
 
 
 @pytest.mark.parametrize(
@@ -172,14 +174,14 @@ def test_without_a_tokenizer_bytes_and_text_are_not_made_up(folder: Path) -> Non
 
 def test_a_tokenizer_whose_ids_have_bytes_counts_them(folder: Path) -> None:
     raw(folder / "val.bin", np.append(VAL, 256).astype("<u2"))
-    data = prepared(folder, TokenizerConfig("bytes"))
+    data = prepared(folder, choose("tokenizer", "bytes"))
     assert data.val.bytes == len("The end, my friend. é".encode())
     assert data.tokenizer.decode(data.val.tokens[:]) == "The end, my friend. é<|endoftext|>"
 
 
 @pytest.mark.parametrize("name", ["bpe", "chars"])
 def test_a_tokenizer_that_learns_from_text_is_refused(folder: Path, name: str) -> None:
-    config = TokenizerConfig(name, 300 if name == "bpe" else None)
+    config = choose("tokenizer", name, {"vocab_size": 300 if name == "bpe" else None})
     with pytest.raises(InputError, match=f"tokenizer={name} learns from text, which data=tokens"):
         prepared(folder, config)
 
@@ -191,5 +193,5 @@ def test_no_tokenizer_is_for_ready_tokens_alone(tmp_path: Path) -> None:
 
 def test_a_larger_vocabulary_of_the_same_tokens_is_no_other_tokenizer(folder: Path) -> None:
     # A padded vocabulary is compared by loss per token: bits per byte are not known for either.
-    larger = prepared(folder, TokenizerConfig("none", 304)).tokenizer
+    larger = prepared(folder, choose("tokenizer", "none", {"vocab_size": 304})).tokenizer
     assert larger.fingerprint == prepared(folder).tokenizer.fingerprint

@@ -15,7 +15,6 @@ import pytest
 from lm_experiments.data import (
     DataConfig,
     Tokenizer,
-    TokenizerConfig,
     load_documents,
     load_tokenizer,
     tokenizer_sample,
@@ -24,11 +23,17 @@ from lm_experiments.data import (
 from lm_experiments.data.tokenizer_sample import LONGEST_PIECE, chunks, sample
 from lm_experiments.data.tokenizers import END_OF_TEXT, grouped
 from lm_experiments.errors import InputError
+from lm_experiments.registry import Choice, choose
+
+
+def bpe(vocab_size: int) -> Choice:
+    return choose("tokenizer", "bpe", {"vocab_size": vocab_size})
+
 
 CONFIGS = {
-    "bpe": TokenizerConfig("bpe", 400),
-    "bytes": TokenizerConfig("bytes"),
-    "chars": TokenizerConfig("chars"),
+    "bpe": bpe(400),
+    "bytes": choose("tokenizer", "bytes"),
+    "chars": choose("tokenizer", "chars"),
 }
 
 
@@ -107,7 +112,7 @@ def test_a_missing_tokenizer_is_refused(tmp_path: Path) -> None:
 
 
 def test_fingerprints_differ(texts: list[str]) -> None:
-    kinds = [*CONFIGS.values(), TokenizerConfig("bpe", 401)]
+    kinds = [*CONFIGS.values(), bpe(401)]
     tokenizers = [train_tokenizer(texts, config) for config in kinds]
     tokenizers.append(train_tokenizer(["other"], CONFIGS["chars"]))
     assert len({tokenizer.fingerprint for tokenizer in tokenizers}) == len(tokenizers)
@@ -128,7 +133,7 @@ def test_unseen_characters_are_unknown() -> None:
 
 
 def test_bpe_has_the_size_asked_and_shortens_text(texts: list[str]) -> None:
-    small, large = (train_tokenizer(texts, TokenizerConfig("bpe", size)) for size in (257, 600))
+    small, large = (train_tokenizer(texts, bpe(size)) for size in (257, 600))
     assert (small.vocab_size, large.vocab_size) == (257, 600)
     assert len(small.encode(texts[0])) == len(texts[0].encode())
     assert len(large.encode(texts[0])) < 0.6 * len(texts[0].encode())
@@ -136,13 +141,13 @@ def test_bpe_has_the_size_asked_and_shortens_text(texts: list[str]) -> None:
 
 def test_more_merges_than_the_text_yields_are_refused() -> None:
     with pytest.raises(InputError, match=r"tokenizer\.vocab_size=300 is more than") as caught:
-        train_tokenizer(["abcabc"], TokenizerConfig("bpe", 300))
+        train_tokenizer(["abcabc"], bpe(300))
     reached = int(str(caught.value).split("type tokenizer.vocab_size=")[1].split()[0])
-    assert train_tokenizer(["abcabc"], TokenizerConfig("bpe", reached)).vocab_size == reached
+    assert train_tokenizer(["abcabc"], bpe(reached)).vocab_size == reached
 
 
 def test_no_piece_of_bpe_is_long() -> None:
-    tokenizer = train_tokenizer(["a" * 5000 + " " * 5000 + "!" * 5000], TokenizerConfig("bpe", 270))
+    tokenizer = train_tokenizer(["a" * 5000 + " " * 5000 + "!" * 5000], bpe(270))
     longest = max(len(tokenizer.decode([token])) for token in range(tokenizer.vocab_size - 1))
     assert 8 < longest <= LONGEST_PIECE + 1
 
@@ -194,12 +199,13 @@ def test_groups_end_when_full() -> None:
 def test_text_without_spaces_stays_within_memory() -> None:
     program = """
 import random, resource
-from lm_experiments.data import TokenizerConfig, train_tokenizer
+from lm_experiments.data import train_tokenizer
+from lm_experiments.registry import choose
 used = int(open("/proc/self/statm").read().split()[0]) * resource.getpagesize()
 resource.setrlimit(resource.RLIMIT_AS, (used + (800 << 20),) * 2)
 letters = bytes(97 + index % 26 for index in range(256))
 text = random.Random(0).randbytes(9_000_000).translate(letters).decode()
-tokenizer = train_tokenizer([text], TokenizerConfig("bpe", 300))
+tokenizer = train_tokenizer([text], choose("tokenizer", "bpe", {"vocab_size": 300}))
 assert tokenizer.decode(tokenizer.encode(text[:1_000_000])[:1000]) in text
 """
     # Every thread reserves address space of its own, so the count must not be the machine's.

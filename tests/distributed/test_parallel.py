@@ -12,11 +12,12 @@ from together import together
 from torch import Tensor, nn
 from torch.utils.data import DataLoader
 
-from lm_experiments.data import IGNORE_INDEX, EvaluationBatches, TokenizerConfig
+from lm_experiments.data import IGNORE_INDEX, EvaluationBatches
 from lm_experiments.model import ModelConfig, build_model
+from lm_experiments.registry import choose
 from lm_experiments.training.batches import EvenBatches
 from lm_experiments.training.config import BatchConfig, RunConfig, TrainerConfig
-from lm_experiments.training.logger_config import LoggerConfig
+from lm_experiments.training.logger_config import NoLogger
 from lm_experiments.training.module import LanguageModel
 from lm_experiments.training.optimizers import AdamW
 from lm_experiments.training.parallel import STRATEGIES, environment_of
@@ -30,11 +31,11 @@ def run_config(**optimizer: Any) -> RunConfig:
     return RunConfig(
         model=MODEL,
         data=BatchConfig(batch_size=4),
-        tokenizer=TokenizerConfig(name="bytes"),
+        tokenizer=choose("tokenizer", "bytes"),
         optimizer=AdamW(**optimizer),
         schedule=Constant(warmup_steps=0),
         trainer=TrainerConfig(max_steps=8, log_every=1, accelerator="cpu"),
-        logger=LoggerConfig(name="none"),
+        logger=NoLogger(),
     )
 
 

@@ -13,7 +13,7 @@ from lm_experiments.errors import InputError
 from lm_experiments.evaluation import Sampling, generation, sample_batch, stream
 from lm_experiments.model import AXES, Choice, ModelConfig, Transformer, build_model, choose
 from lm_experiments.model.cache import Cache
-from lm_experiments.model.registry import component, names
+from lm_experiments.registry import component, names
 
 CONTEXT = 24
 CONFIG = ModelConfig(

@@ -9,9 +9,10 @@ import pytest
 import torch
 import torch.nn.functional as F
 
-from lm_experiments.data import Tokenizer, TokenizerConfig, train_tokenizer
+from lm_experiments.data import Tokenizer, train_tokenizer
 from lm_experiments.evaluation import EncodedText, Score, encode, loss, score
 from lm_experiments.model import Choice, ModelConfig, Transformer, build_model
+from lm_experiments.registry import choose
 
 CONFIG = ModelConfig(d_model=16, n_layers=1, n_heads=2, context_length=8, vocab_size=19, d_ff=48)
 TEXT = EncodedText(np.arange(45, dtype=np.uint16) * 7 % 19, bytes=100)
@@ -76,7 +77,7 @@ def test_perplexity_and_bits_per_byte() -> None:
 
 
 def test_documents_are_encoded_with_an_end_of_text_after_each() -> None:
-    tokenizer: Tokenizer = train_tokenizer(["abc"], TokenizerConfig(name="chars"))
+    tokenizer: Tokenizer = train_tokenizer(["abc"], choose("tokenizer", "chars"))
     a, b, c = tokenizer.encode("abc").tolist()
     unknown, end = tokenizer.unknown_id, tokenizer.end_of_text_id
     found = encode(["ab", "", "cüa"], tokenizer)
@@ -85,6 +86,6 @@ def test_documents_are_encoded_with_an_end_of_text_after_each() -> None:
 
 
 def test_no_text_cannot_be_evaluated() -> None:
-    tokenizer = train_tokenizer(["abc"], TokenizerConfig(name="bytes"))
+    tokenizer = train_tokenizer(["abc"], choose("tokenizer", "bytes"))
     with pytest.raises(ValueError, match="has 0 tokens but evaluation needs at least 2"):
         score(model_with("rope"), encode([], tokenizer), 8)

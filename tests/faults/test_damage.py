@@ -16,16 +16,17 @@ import numpy as np
 import pytest
 import torch
 
-from lm_experiments.data import DataConfig, TokenizerConfig, TokenStore, prepare
+from lm_experiments.data import DataConfig, TokenStore, prepare
 from lm_experiments.errors import InputError
 from lm_experiments.launch.processes import train
 from lm_experiments.launch.task import Task
 from lm_experiments.model import Choice, ModelConfig
+from lm_experiments.registry import choose
 from lm_experiments.rundir.atomic import write_json
 from lm_experiments.rundir.identity import Identity, write_identity
 from lm_experiments.training.checkpoints import is_whole, newest_checkpoint
 from lm_experiments.training.config import BatchConfig, RunConfig, TrainerConfig, save_config
-from lm_experiments.training.logger_config import LoggerConfig
+from lm_experiments.training.logger_config import NoLogger
 from lm_experiments.training.optimizers import AdamW
 from lm_experiments.training.schedules import Constant
 
@@ -63,13 +64,13 @@ def whole_run(text_file: Path, cache_dir: Path, tmp_path_factory: pytest.TempPat
     config = RunConfig(
         model=ModelConfig(16, 1, 2, 16, vocab_size=257, ffn=Choice("relu"), d_ff=32),
         data=BatchConfig(name="text", path=str(text_file)),
-        tokenizer=TokenizerConfig("bytes"),
+        tokenizer=choose("tokenizer", "bytes"),
         optimizer=AdamW(),
         schedule=Constant(),
         trainer=TrainerConfig(
             STEPS, "cpu", threads=1, val_every=4, log_every=1, checkpoint_every=EVERY
         ),
-        logger=LoggerConfig(name="none"),
+        logger=NoLogger(),
         cache_dir=str(cache_dir),
     )
     save_config(config, run_dir)
@@ -191,7 +192,7 @@ def test_a_bit_that_flips_in_a_token_store_is_never_trained_on(
     store: str, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     (tmp_path / "words.txt").write_text("".join(f"word {i} of a text\n" for i in range(400)))
-    data, tokenizer = DataConfig("text", str(tmp_path / "words.txt")), TokenizerConfig("bytes")
+    data, tokenizer = DataConfig("text", str(tmp_path / "words.txt")), choose("tokenizer", "bytes")
     first = prepare(data, tokenizer, tmp_path / "cache")
     expected = {name: facts(getattr(first, name)) for name in ("train", "val")}
     path = first.directory / store
@@ -377,7 +378,7 @@ def test_a_json_file_is_never_half_of_one(tmp_path: Path) -> None:
 def test_a_token_store_is_never_half_of_one(tmp_path: Path) -> None:
     text = tmp_path / "words.txt"
     text.write_text("a few words\n" * 2000)
-    data, tokenizer = DataConfig("text", str(text)), TokenizerConfig("bytes")
+    data, tokenizer = DataConfig("text", str(text)), choose("tokenizer", "bytes")
     with file_size_limit(8000), pytest.raises((OSError, InputError)):
         prepare(data, tokenizer, tmp_path / "cache")
     assert [path.name for path in (tmp_path / "cache").iterdir() if path.suffix != ".lock"] == []

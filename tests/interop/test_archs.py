@@ -16,7 +16,7 @@ from lm_experiments.interop import from_hf
 from lm_experiments.interop.support import choices, fitting_family
 from lm_experiments.model import AXES, ModelConfig, count
 from lm_experiments.study import sweeper
-from lm_experiments.study.choices import offer_components
+from lm_experiments.study.choices import offer_choices
 from lm_experiments.study.plan import checked, plain
 from lm_experiments.training.config import load_config
 
@@ -59,7 +59,7 @@ FREE = (
 
 
 def composed(*words: str) -> ModelConfig:
-    offer_components()
+    offer_choices()
     sweeper.register()
     with hydra.initialize_config_dir(str(CONF), version_base="1.3"):
         values = plain(hydra.compose("train", list(words)))

@@ -11,12 +11,12 @@ import pytest
 import tokenizers as backends
 from transformers import AutoConfig, AutoTokenizer
 
-from lm_experiments.data import TokenizerConfig
-from lm_experiments.data.pretrained import FileTokenizer
 from lm_experiments.data.tokenizers import BPETokenizer, Tokenizer, train_tokenizer
+from lm_experiments.data.tokenizers.pretrained import FileTokenizer
 from lm_experiments.errors import InputError
 from lm_experiments.interop import FAMILIES, to_fast
 from lm_experiments.interop.tokenizers import from_folder
+from lm_experiments.registry import choose
 
 TEXT = "the cat sat on the mat;\n\n  the dog  sat <unk> é ünï \ufffd log. don't 12 " * 40
 TEXTS = (
@@ -28,9 +28,9 @@ TEXTS = (
     "the <unk> cat\r\n\x00 \u2581",
 )
 CONFIGS = {
-    "bpe": TokenizerConfig("bpe", 280),
-    "bytes": TokenizerConfig("bytes"),
-    "chars": TokenizerConfig("chars"),
+    "bpe": choose("tokenizer", "bpe", {"vocab_size": 280}),
+    "bytes": choose("tokenizer", "bytes"),
+    "chars": choose("tokenizer", "chars"),
 }
 
 
@@ -138,7 +138,7 @@ def test_gpt2_s_own_files(tmp_path: Path) -> None:
     vocabulary["th"] = len(vocabulary)
     (tmp_path / "vocab.json").write_text(json.dumps(vocabulary))
     (tmp_path / "merges.txt").write_text("#version: 0.2\nt h\n")
-    ours = train_tokenizer([], TokenizerConfig("gpt2", path=str(tmp_path)))
+    ours = train_tokenizer([], choose("tokenizer", "gpt2", {"path": str(tmp_path)}))
     theirs = to_fast(ours)
     for text in TEXTS:
         assert theirs(text)["input_ids"] == ours.encode(text).tolist()

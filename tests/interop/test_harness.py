@@ -13,9 +13,10 @@ import pytest
 import torch
 import yaml
 
-from lm_experiments.data import Tokenizer, TokenizerConfig, train_tokenizer
+from lm_experiments.data import Tokenizer, train_tokenizer
 from lm_experiments.interop import write_folder
 from lm_experiments.model import Choice, ModelConfig, Transformer, build_model
+from lm_experiments.registry import choose
 
 pytest.importorskip("lm_eval")
 
@@ -73,7 +74,7 @@ def bits_per_byte(model: Transformer, tokenizer: Tokenizer) -> float:
 @pytest.mark.slow
 @pytest.mark.parametrize("arch", ["llama", "gpt2"])
 def test_the_harness_finds_our_bits_per_byte(arch: str, tmp_path: Path) -> None:
-    tokenizer = train_tokenizer([], TokenizerConfig("bytes"))
+    tokenizer = train_tokenizer([], choose("tokenizer", "bytes"))
     other = {
         "norm": Choice("layernorm"),
         "ffn": Choice("gelu"),

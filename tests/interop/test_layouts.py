@@ -8,7 +8,7 @@ import torch.nn.functional as F
 
 from lm_experiments.interop.layouts import LAYOUTS, halves_from_pairs
 from lm_experiments.model.positions import PositionSizes
-from lm_experiments.model.registry import build, choose
+from lm_experiments.registry import build, choose
 
 HEADS, WIDTH, D_MODEL = 3, 4, 10
 

@@ -12,7 +12,7 @@ from lm_experiments.interop import to_hf
 from lm_experiments.interop.support import COMMON, FAMILIES, FREE, choices, fitting_family
 from lm_experiments.model import AXES, Choice, ModelConfig, build_model, choose, register
 from lm_experiments.model.norms import RMSNorm
-from lm_experiments.model.registry import component, names
+from lm_experiments.registry import component, names
 
 SMALL: dict[str, Any] = {
     "d_model": 24,

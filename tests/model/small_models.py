@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 from lm_experiments.model import AXES, Choice, ModelConfig, Transformer, build_model, choose
-from lm_experiments.model.registry import names
+from lm_experiments.registry import names
 
 TINY = ModelConfig(d_model=32, n_layers=2, n_heads=2, context_length=16, vocab_size=65, d_ff=128)
 

@@ -21,7 +21,7 @@ from lm_experiments.model.attention import (
 from lm_experiments.model.attention_kernels import AttentionContext, attention_context
 from lm_experiments.model.documents import locate
 from lm_experiments.model.positions import NoPosition, Position, PositionSizes
-from lm_experiments.model.registry import NoOptions, component, names
+from lm_experiments.registry import NoOptions, component, names
 
 LENGTH, WIDTH, HEADS, HEAD = 6, 8, 2, 4
 SIZES = PositionSizes(d_model=WIDTH, n_heads=HEADS, head_width=HEAD, context_length=LENGTH)

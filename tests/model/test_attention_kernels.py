@@ -20,7 +20,7 @@ from lm_experiments.model.attention_kernels import (
 )
 from lm_experiments.model.documents import Location, locate
 from lm_experiments.model.positions import Position, PositionSizes
-from lm_experiments.model.registry import component
+from lm_experiments.registry import component
 
 BATCH, HEADS, KV_HEADS, LENGTH, WIDTH = 2, 4, 2, 12, 16
 SIZES = PositionSizes(d_model=HEADS * WIDTH, n_heads=HEADS, head_width=WIDTH, context_length=LENGTH)

@@ -14,8 +14,8 @@ from lm_experiments.model.attention_kernels import attention_context
 from lm_experiments.model.block import PLACEMENTS, Placement, Residual
 from lm_experiments.model.documents import locate
 from lm_experiments.model.norms import Norm
-from lm_experiments.model.registry import names
 from lm_experiments.model.transformer import NO_POSITION, sketch_model
+from lm_experiments.registry import names
 
 
 class Scale(nn.Module):

@@ -14,7 +14,7 @@ from lm_experiments.model import Choice, ModelConfig, Transformer, build_model, 
 from lm_experiments.model.attention_kernels import boolean_mask
 from lm_experiments.model.cache import Cache
 from lm_experiments.model.documents import locate
-from lm_experiments.model.registry import names
+from lm_experiments.registry import names
 
 PARTS = [[16], [1] * 16, [3, 2, 1, 10], [9, 7]]
 

@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
+import lm_experiments.training.config  # noqa: F401, registers optimizers and schedules
 from lm_experiments.model import AXES
-from lm_experiments.model.registry import component, names
-from lm_experiments.training.optimizers import OPTIMIZERS
-from lm_experiments.training.schedules import SCHEDULES
+from lm_experiments.registry import component, names
 
 ATTENTION = "kv_heads qk_norm qk_norm_width qk_norm_eps window softcap scale bias"
 CATALOGUE = {
@@ -73,5 +72,5 @@ def test_the_components_and_their_options_are_these() -> None:
 
 
 def test_the_optimizers_and_schedules_are_these() -> None:
-    assert list(OPTIMIZERS) == ["adamw", "muon", "lion", "sgd"]
-    assert list(SCHEDULES) == ["cosine", "linear", "wsd", "constant", "inverse_sqrt"]
+    assert names("optimizer") == ["adamw", "muon", "lion", "sgd"]
+    assert names("schedule") == ["cosine", "linear", "wsd", "constant", "inverse_sqrt"]

@@ -18,7 +18,7 @@ from small_models import (
 
 from lm_experiments.model import Transformer, count
 from lm_experiments.model.init import multipliers
-from lm_experiments.model.registry import names
+from lm_experiments.registry import names
 
 MIXED = ("placement", "ffn", "position", "attention")
 PAIRS = [

@@ -12,7 +12,7 @@ from torch import Tensor
 
 from lm_experiments.model import IGNORE_INDEX, Choice, Transformer, build_model
 from lm_experiments.model.documents import locate, restarted
-from lm_experiments.model.registry import names
+from lm_experiments.registry import names
 
 EOS = 64
 # Of the sums of attention, which the kernel makes in another order where a document starts later.

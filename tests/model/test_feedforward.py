@@ -9,7 +9,7 @@ import torch
 
 from lm_experiments.model.feedforward import FeedForward, Gated
 from lm_experiments.model.projection import RESIDUAL_ROLES
-from lm_experiments.model.registry import component, names
+from lm_experiments.registry import component, names
 
 # down(f(up(x))) or down(f(gate(x)) * up(x)) with every weight 1: values at x = -1 and x = 2.
 UNIT_WEIGHTS = {

@@ -14,7 +14,7 @@ from torch import Tensor, nn
 
 from lm_experiments.model import ModelConfig, build_model, choose, keyed_seed
 from lm_experiments.model.init import InitScheme, Multipliers, initialise, multipliers
-from lm_experiments.model.registry import build, names
+from lm_experiments.registry import build, names
 
 TRUNCATED_AT_3 = 0.98658
 

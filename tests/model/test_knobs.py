@@ -11,7 +11,7 @@ from small_models import EVERY_COMPONENT, TINY, tiny_batch
 from torch import Tensor
 
 from lm_experiments.model import AXES, Choice, ModelConfig, build_model, choose
-from lm_experiments.model.registry import component
+from lm_experiments.registry import component
 
 EPS = {"eps": {"eps": 0.5}}
 TANH = {"approximate": {"approximate": "tanh"}}

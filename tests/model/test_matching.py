@@ -9,7 +9,7 @@ import pytest
 
 from lm_experiments.model import Choice, ModelConfig, count
 from lm_experiments.model.feedforward import WIDTH_STEPS, matched_width
-from lm_experiments.model.registry import component, names
+from lm_experiments.registry import component, names
 
 
 def with_matrices(matrices: int) -> list[str]:

@@ -22,7 +22,7 @@ from lm_experiments.model.norms import (
     ScaleNorm,
     ScaleNormOptions,
 )
-from lm_experiments.model.registry import NoOptions, component, names
+from lm_experiments.registry import NoOptions, component, names
 
 
 def rms_norm(width: int, eps: float = 1e-5) -> RMSNorm:

@@ -8,10 +8,11 @@ from dataclasses import dataclass
 import pytest
 from small_models import EVERY_COMPONENT, tiny_model
 
-from lm_experiments.model import AXES, Choice, choose, register, registry
+from lm_experiments import registry
+from lm_experiments.model import Choice, choose, register
 from lm_experiments.model.norms import NormOptions, RMSNorm
 from lm_experiments.model.positions import RoPEOptions
-from lm_experiments.model.registry import UnknownComponentError, build, component, names
+from lm_experiments.registry import GROUPS, UnknownComponentError, build, component, names
 
 
 @pytest.fixture
@@ -67,7 +68,7 @@ def test_an_unknown_name_like_no_other_gets_no_guess() -> None:
 
 
 def test_an_unknown_axis_lists_the_axes() -> None:
-    with pytest.raises(ValueError, match="'activation' is not an axis; the axes are norm, place"):
+    with pytest.raises(ValueError, match="'activation' is not a group; the groups are norm, place"):
         names("activation")
 
 
@@ -111,4 +112,4 @@ def test_a_component_of_ones_own_is_one_class_and_a_decorator() -> None:
 
 def test_a_foreign_registration_does_not_outlive_its_test() -> None:
     assert "twice" not in names("norm")
-    assert set(AXES) == set(registry._components)
+    assert set(GROUPS) == set(registry._components)

@@ -16,11 +16,11 @@ import pytest
 
 from lm_experiments.errors import InputError
 from lm_experiments.report.progress import RunStatus, progress_line, sweep_status
+from lm_experiments.rundir.claim import claimed
 from lm_experiments.rundir.metrics import TAIL_BYTES, write_rows
 from lm_experiments.rundir.results import Result, RunError, write_result
 from lm_experiments.rundir.study import Chosen, Study, Tuning
 from lm_experiments.rundir.sweeps import SweepRecord, SweepRow, write_sweep
-from lm_experiments.rundir.claim import held
 
 CONFIG = "model:\n  d_model: 16\n  norm:\n    name: none\ntrainer:\n  max_steps: {}\nseed: 0\n"
 Plan = Callable[..., Path]
@@ -99,7 +99,7 @@ def test_each_planned_run_has_its_state_in_declared_order(plan: Plan) -> None:
     begin(folder / "b-s0", row(20))
     begin(folder / "c-s0", row(40))
     begin(folder / "d-s0")
-    with held(folder / "c-s0"):
+    with claimed(folder / "c-s0"):
         status = sweep_status(folder)
     assert [(found.run.directory.name, found.state) for found in status.runs] == [
         ("z-s0", "done"),
@@ -132,7 +132,7 @@ def test_what_an_ended_run_says_of_itself_yields_to_a_process_that_continues_it(
     for name, status in (("a-s0", "interrupted"), ("b-s0", "failed")):
         end(folder / name, status)
     assert states(folder) == {"a-s0": "interrupted", "b-s0": "failed"}
-    with held(folder / "a-s0"), held(folder / "b-s0"):
+    with claimed(folder / "a-s0"), claimed(folder / "b-s0"):
         assert states(folder) == {"a-s0": "running", "b-s0": "running"}
 
 
@@ -170,7 +170,7 @@ def test_looking_changes_nothing_and_two_who_look_do_not_see_each_other(plan: Pl
         process.stdout.readline()
         assert states(folder) == {"a-s0": "interrupted"}
         process.kill()
-    with held(folder / "a-s0"):
+    with claimed(folder / "a-s0"):
         pass
     files = sorted(path for path in folder.rglob("*") if path.is_file())
     assert [path for path, *_ in before] == files
@@ -218,7 +218,7 @@ def test_the_time_left_goes_by_the_arms_own_runs_then_by_any(plan: Plan) -> None
 def test_a_run_that_nothing_else_measures_is_judged_by_its_own_speed(plan: Plan) -> None:
     folder = plan("a-s0", "a-s1")
     begin(folder / "a-s0", row(25, speed=50.0))
-    with held(folder / "a-s0"):
+    with claimed(folder / "a-s0"):
         status = sweep_status(folder)
     # 100 steps of 10 tokens at 50 tokens/s are 20 s, of which a quarter has gone.
     assert status.runs[0].left == pytest.approx(15)
@@ -241,7 +241,7 @@ def test_the_line_after_each_run_of_a_sweep(plan: Plan) -> None:
     end(folder / "a-s2", "failed", error=RunError("OSError", "full"))
     assert progress_line(folder) == "2 of 6 done, 1 failed, 3 left; about 60 s left"
     begin(folder / "a-s3", row(50))
-    with held(folder / "a-s3"):
+    with claimed(folder / "a-s3"):
         # One runs, and the place of the run that just ended is free: two side by side.
         assert progress_line(folder) == "2 of 6 done, 1 failed, 3 left; about 25 s left"
     for seed in range(2, 6):

@@ -11,16 +11,16 @@ from importlib import import_module
 from pathlib import Path
 
 import pytest
-import yaml
 from harness.commands import imported
 from hydra.core.override_parser.overrides_parser import OverridesParser
 from rich.console import Console
 
+from lm_experiments import registry as components
 from lm_experiments.cli import components as catalogue
 from lm_experiments.errors import InputError
-from lm_experiments.model import AXES
-from lm_experiments.model import registry as components
-from lm_experiments.study import choices
+from lm_experiments.model import AXES, ModelConfig
+from lm_experiments.registry import GROUPS
+from lm_experiments.training import user_code
 
 ROOT = Path(__file__).resolve().parents[2]
 Main = Callable[[Sequence[str]], int]
@@ -28,7 +28,7 @@ Main = Callable[[Sequence[str]], int]
 MY_NORM = '''
 from __future__ import annotations
 from dataclasses import dataclass
-from lm_experiments.model.registry import register
+from lm_experiments.registry import register
 
 @dataclass(frozen=True)
 class Options:
@@ -89,7 +89,7 @@ def test_lists_every_component_in_one_line(
     monkeypatch.setenv("COLUMNS", "40")
     assert main([]) == 0
     lines = capsys.readouterr().out.splitlines()
-    known = [f"{axis}={name}" for axis in AXES for name in components.names(axis)]
+    known = [f"{group}={name}" for group in GROUPS for name in components.names(group)]
     assert [line.split()[0] for line in lines] == known
     [rope] = [line for line in lines if line.startswith("position=rope ")]
     assert components.component("position", "rope").summary in rope
@@ -103,7 +103,8 @@ def test_lists_the_axes_that_are_named(main: Main, capsys: pytest.CaptureFixture
 
 
 @pytest.mark.parametrize(
-    ("word", "expected"), [("positon", "Did you mean position?"), ("swiglu", "the axes are norm,")]
+    ("word", "expected"),
+    [("positon", "Did you mean position?"), ("swiglu", "groups are norm,")],
 )
 def test_an_unknown_axis_is_one_sentence_and_status_2(
     main: Main, capsys: pytest.CaptureFixture[str], word: str, expected: str
@@ -111,7 +112,7 @@ def test_an_unknown_axis_is_one_sentence_and_status_2(
     assert main([word]) == 2
     captured = capsys.readouterr()
     assert captured.out == ""
-    assert captured.err.startswith(f"error: {word} is not an axis")
+    assert captured.err.startswith(f"error: {word} is not a group")
     assert expected in captured.err
     assert captured.err.count("\n") == 1
 
@@ -128,14 +129,14 @@ def test_lists_a_component_of_the_users_own(
 
 def test_several_files_can_be_named(tmp_path: Path) -> None:
     one, two = my_norm(tmp_path, "one"), my_norm(tmp_path, "two")
-    assert choices.take_code_paths(["norm", f"code_paths=[{one},{two}]"]) == ["norm"]
+    assert user_code.take_code_paths(["norm", f"code_paths=[{one},{two}]"]) == ["norm"]
     assert components.names("norm")[-2:] == ["one", "two"]
 
 
 @pytest.mark.parametrize("value", ["", "null", "[1]", "a.py,b.py", "[a.py", "absent.py"])
 def test_code_paths_that_name_no_files_are_refused(value: str) -> None:
     with pytest.raises(InputError, match="code_paths"):
-        choices.take_code_paths([f"code_paths={value}"])
+        user_code.take_code_paths([f"code_paths={value}"])
 
 
 def test_options_are_typed_as_hydra_reads_them() -> None:
@@ -149,20 +150,20 @@ def test_options_are_typed_as_hydra_reads_them() -> None:
     assert {k: type(v) for k, v in read.items()} == {k: type(v) for k, v in expected.items()}
 
 
-def test_the_defaults_are_those_of_the_configuration() -> None:
-    text = (ROOT / "conf" / "train.yaml").read_text(encoding="utf-8")
-    groups = {k: v for entry in yaml.safe_load(text)["defaults"][:-1] for k, v in _items(entry)}
+def test_the_default_architecture_is_that_of_the_code() -> None:
     for axis in AXES:
         listed = [components.component(axis, name) for name in components.names(axis)]
-        assert [c.name for c in listed if catalogue.is_default(c)] == [groups[axis]]
+        default = getattr(ModelConfig(), axis).name
+        assert [c.name for c in listed if catalogue.is_default(c)] == [default]
 
 
-def _items(entry: object) -> list[tuple[str, object]]:
-    return list(entry.items()) if isinstance(entry, dict) else []
+def test_every_group_has_a_default() -> None:
+    for group in GROUPS:
+        assert components.component(group, catalogue.default_choices()[group])
 
 
 def test_on_a_terminal_nothing_is_wider_than_it(tmp_path: Path) -> None:
-    choices.take_code_paths([f"code_paths={my_norm(tmp_path)}"])
+    user_code.take_code_paths([f"code_paths={my_norm(tmp_path)}"])
     console = Console(file=io.StringIO(), force_terminal=True, width=80, color_system=None)
     catalogue.show(AXES, console)
     assert isinstance(console.file, io.StringIO)

@@ -11,9 +11,10 @@ import torch
 from harness.commands import Answer, imported
 
 from lm_experiments.cli import generate as generate_command
-from lm_experiments.data import TokenizerConfig, prepare
+from lm_experiments.data import prepare
 from lm_experiments.evaluation import Sampling, generation, stream
 from lm_experiments.model import Choice, ModelConfig, build_model
+from lm_experiments.registry import choose
 from lm_experiments.rundir.results import DONE, Result, write_result
 from lm_experiments.training.config import (
     BatchConfig,
@@ -22,7 +23,7 @@ from lm_experiments.training.config import (
     load_config,
     save_config,
 )
-from lm_experiments.training.logger_config import LoggerConfig
+from lm_experiments.training.logger_config import NoLogger
 from lm_experiments.training.optimizers import AdamW
 from lm_experiments.training.schedules import Constant
 
@@ -72,11 +73,11 @@ def config_of(folder: Path, tokenizer: str) -> RunConfig:
             d_ff=16,
         ),
         data=BatchConfig(name="text", path=str(folder / "text.txt")),
-        tokenizer=TokenizerConfig(name=tokenizer),
+        tokenizer=choose("tokenizer", tokenizer),
         optimizer=AdamW(),
         schedule=Constant(),
         trainer=TrainerConfig(),
-        logger=LoggerConfig(name="none"),
+        logger=NoLogger(),
         cache_dir=str(folder / "cache"),
     )
 

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 SENTENCES = {
-    "an unknown component": (["position=ropee"], ["sinusoidal, learned,", "position=rope?"]),
+    "an unknown component": (["position=ropee"], ["learned, none, olmo2,", "position=rope?"]),
     "an unknown group": (["posision=rope"], ["did you mean position?"]),
     "an unknown choice": (["optimizer=adamx"], ["optimizer=adamx", "adamw"]),
     "an unknown key": (["model.d_modle=32"], ["did you mean model.d_model?"]),
@@ -18,6 +18,15 @@ SENTENCES = {
         ["position=none", "model.position.theta=1"],
         ["position=none has no option theta"],
     ),
+    "an option of another optimizer": (
+        ["optimizer=sgd", "optimizer.beta1=0.5"],
+        ["optimizer=sgd has no option beta1", "optimizer.momentum"],
+    ),
+    "an option of another corpus": (
+        ["data=kjv", "data.path=null", "data.max_bytes=9"],
+        ["data.max_bytes=9 is not read by data=kjv; type data=hf"],
+    ),
+    "a tokenizer without its file": (["tokenizer=file"], ["tokenizer.path is not set"]),
     "a list without -m": (["placement=pre,post"], ["add -m", "-m", "placement=pre,post"]),
     "a value typed as a flag": (["--seed", "1"], ["without dashes", "seed=1"]),
     "a space after a comma": (["placement=pre,", "post"], ["without spaces", "placement=pre,post"]),

@@ -16,6 +16,7 @@ from lm_experiments.study.identity import (
     sweep_name,
 )
 from lm_experiments.training.config import RunConfig, plain_values, run_config
+from lm_experiments.training.logger_config import WandbConfig
 
 VALUES: dict[str, Any] = {
     "model": {"d_model": 32, "n_heads": 2, "norm": {"name": "rmsnorm", "eps": 1e-5}},
@@ -63,7 +64,8 @@ def test_what_determines_the_result_changes_the_hash(config: RunConfig) -> None:
 def test_what_only_places_or_watches_a_run_does_not(config: RunConfig) -> None:
     same = [
         dataclasses.replace(config, name="x", arm="y", runs_dir="z", cache_dir="c", compile=True),
-        changed(config, "logger", name="wandb", project="p"),
+        dataclasses.replace(config, logger=WandbConfig(project="p")),
+        changed(config, "model", d_ff=513, ffn_width=config.model.width),
         changed(config, "trainer", threads=1, log_every=3, val_every=2, micro_batch_size=1),
         changed(config, "data", eval_batch_size=1),
     ]
@@ -96,6 +98,33 @@ def test_directory_names_need_no_quotes(arm: str) -> None:
     assert not set(name) - set("abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789._-")
 
 
-def test_the_hash_of_a_run_does_not_change_between_versions(config: RunConfig) -> None:
-    # Runs on people's disks are found by it. A new option joins `NEUTRAL`.
-    assert digest(config).startswith("96a69920")
+@pytest.mark.parametrize(
+    ("word", "makes_arm"),
+    [
+        ("ffn=relu", True),
+        ("arch=gpt2", True),
+        ("model.d_ff=64", True),
+        ("match=none", True),
+        ("+model.norm.eps=1e-6", True),
+        ("data.path=a.txt", True),
+        ("tokenizer.path=a.json", True),
+        ("trainer.precision=32-true", True),
+        ("my_group=mine", True),
+        ("compile=false", False),
+        ("plan=true", False),
+        ("retries=1", False),
+        ("on_failure=stop", False),
+        ("resources.gpus=0.5", False),
+        ("ray.address=auto", False),
+        ("hydra/launcher=ray", False),
+        ("trainer.threads=1", False),
+        ("data.eval_batch_size=4", False),
+        ("logger=none", False),
+        ("logger.mode=offline", False),
+        ("seed=1", False),
+        ("control=again", False),
+        ("name=mine", False),
+    ],
+)
+def test_what_makes_another_arm(word: str, makes_arm: bool) -> None:
+    assert arm_overrides([word]) == ([word] if makes_arm else [])

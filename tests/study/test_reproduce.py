@@ -11,8 +11,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from lm_experiments.cli import reproduce as command
 
+from lm_experiments.cli import reproduce as command
 from lm_experiments.errors import InputError
 from lm_experiments.launch.endings import Ending
 from lm_experiments.rundir.atomic import write_json

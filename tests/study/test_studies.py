@@ -172,7 +172,7 @@ def test_an_unknown_override_of_an_arm_is_refused(
     path.write_text(path.read_text().replace("position=none", "position=nope"))
     answer = study("pair")
     assert answer.code == 2
-    assert "position=nope is not a component" in answer.err
+    assert "position=nope is not known" in answer.err
 
 
 def test_a_study_without_m_is_refused(train: Callable[..., Any]) -> None:

@@ -12,14 +12,14 @@ from typing import Any
 import pytest
 import torch
 
-from lm_experiments.data import TokenizerConfig
 from lm_experiments.launch.processes import train
 from lm_experiments.launch.task import Task
 from lm_experiments.model import Choice, ModelConfig
+from lm_experiments.registry import choose
 from lm_experiments.rundir.identity import Identity, write_identity
 from lm_experiments.training.checkpoints import load_model, newest_checkpoint
 from lm_experiments.training.config import BatchConfig, RunConfig, TrainerConfig, save_config
-from lm_experiments.training.logger_config import LoggerConfig
+from lm_experiments.training.logger_config import NoLogger
 from lm_experiments.training.optimizers import AdamW
 from lm_experiments.training.schedules import Constant
 
@@ -44,11 +44,11 @@ def config(text_file: Path, cache_dir: Path) -> RunConfig:
     return RunConfig(
         model=ModelConfig(16, 1, 2, 16, vocab_size=257, ffn=Choice("relu"), d_ff=32),
         data=BatchConfig(name="text", path=str(text_file)),
-        tokenizer=TokenizerConfig("bytes"),
+        tokenizer=choose("tokenizer", "bytes"),
         optimizer=AdamW(),
         schedule=Constant(),
         trainer=TrainerConfig(6, "cpu", threads=1, val_every=6, log_every=1, checkpoint_every=4),
-        logger=LoggerConfig(name="none"),
+        logger=NoLogger(),
         cache_dir=str(cache_dir),
     )
 

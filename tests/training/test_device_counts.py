@@ -10,16 +10,15 @@ import pytest
 import torch
 import torch._dynamo.config as dynamo
 
-from lm_experiments.data import TokenizerConfig
 from lm_experiments.errors import InputError
 from lm_experiments.model import ModelConfig
+from lm_experiments.registry import choose
 from lm_experiments.study.checks import warnings
-from lm_experiments.training import config as configuration
 from lm_experiments.training import devices
 from lm_experiments.training.config import BatchConfig, RunConfig, TrainerConfig
 from lm_experiments.training.devices import find_device, prepare_process
-from lm_experiments.training.logger_config import LoggerConfig
-from lm_experiments.training.optimizers import AdamW
+from lm_experiments.training.logger_config import WandbConfig
+from lm_experiments.training.optimizers import AdamW, Muon
 from lm_experiments.training.schedules import Constant
 
 
@@ -27,11 +26,11 @@ def run_config(batch_size: int = 16, **trainer: Any) -> RunConfig:
     return RunConfig(
         model=ModelConfig(context_length=64),
         data=BatchConfig(batch_size=batch_size),
-        tokenizer=TokenizerConfig(name="bytes"),
+        tokenizer=choose("tokenizer", "bytes"),
         optimizer=AdamW(),
         schedule=Constant(warmup_steps=0),
         trainer=TrainerConfig(**trainer),
-        logger=LoggerConfig(),
+        logger=WandbConfig(),
     )
 
 
@@ -57,11 +56,11 @@ def test_more_devices_than_there_are(
     assert find_device(dataclasses.replace(config, trainer=fits)).type == kind
 
 
-def test_an_optimizer_that_needs_whole_matrices(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(configuration, "SHARDED_OPTIMIZERS", ["sgd"])
-    run_config(devices=2)
-    with pytest.raises(InputError, match=r"optimizer=adamw needs whole; .*strategy=ddp.*=sgd"):
-        run_config(devices=2, strategy="fsdp")
+def test_an_optimizer_that_needs_whole_matrices() -> None:
+    sharded = run_config(devices=2, strategy="fsdp")
+    expected = r"optimizer=muon needs whole; .*strategy=ddp.*=adamw, optimizer=lion, optimizer=sgd"
+    with pytest.raises(InputError, match=expected):
+        dataclasses.replace(sharded, optimizer=Muon())
 
 
 def test_micro_batches_are_of_the_share_of_a_device() -> None:

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from lm_experiments.errors import InputError
-from lm_experiments.training.logger_config import LoggerConfig
+from lm_experiments.training.logger_config import WandbConfig
 from lm_experiments.training.wandb.logger import public_config
 
 
@@ -43,7 +43,6 @@ def test_config_is_plain_and_without_secrets() -> None:
     ("options", "says"),
     [
         ({"mode": "onlin"}, "logger.mode=onlin is not known; use one of auto, online, offline"),
-        ({"name": "tensorboard"}, "use one of wandb, none"),
         ({"project": "a/b"}, "logger.project='a/b' contains /"),
         ({"project": ""}, "use 1 to 128"),
         ({"tags": ["x" * 65]}, "use 1 to 64"),
@@ -52,4 +51,4 @@ def test_config_is_plain_and_without_secrets() -> None:
 )
 def test_bad_options_say_what_is_allowed(options: dict[str, Any], says: str) -> None:
     with pytest.raises(InputError, match=says):
-        LoggerConfig(**options)
+        WandbConfig(**options)

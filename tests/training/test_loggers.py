@@ -18,9 +18,8 @@ import pytest
 import torch
 import wandb
 from lightning.pytorch.utilities import rank_zero_only
-from lm_experiments.training.wandb.transaction_log import X_AXIS, logged_keys
 
-from lm_experiments.training.logger_config import LoggerConfig
+from lm_experiments.training.logger_config import WandbConfig
 from lm_experiments.training.loggers import (
     JsonlLogger,
     RunLoggers,
@@ -28,6 +27,7 @@ from lm_experiments.training.loggers import (
     read_rows,
 )
 from lm_experiments.training.wandb.offline import offline_summary
+from lm_experiments.training.wandb.transaction_log import X_AXIS, logged_keys
 
 CONFIG = {"seed": 3, "model": {"d_ff": None, "sizes": [1, 2.5, True]}, "tokenizer": {"name": "bpe"}}
 
@@ -49,9 +49,7 @@ def clean_client(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[No
 def build(run_dir: Path, seed: int = 3, resume: int | None = None, **options: Any) -> RunLoggers:
     run_dir.mkdir(parents=True, exist_ok=True)
     config = {**CONFIG, "seed": seed}
-    return build_loggers(
-        LoggerConfig(**options), run_dir, "sweep", "pre relu", seed, config, resume
-    )
+    return build_loggers(WandbConfig(**options), run_dir, "sweep", "pre relu", seed, config, resume)
 
 
 def log(loggers: RunLoggers, steps: range) -> None:

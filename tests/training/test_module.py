@@ -14,10 +14,10 @@ from lightning.pytorch import Trainer
 from torch import Tensor, nn
 from torch.utils.data import DataLoader
 
-from lm_experiments.data import TokenizerConfig
 from lm_experiments.model import IGNORE_INDEX, ModelConfig, Transformer, build_model
+from lm_experiments.registry import choose
 from lm_experiments.training.config import BatchConfig, RunConfig, TrainerConfig
-from lm_experiments.training.logger_config import LoggerConfig
+from lm_experiments.training.logger_config import WandbConfig
 from lm_experiments.training.module import LanguageModel
 from lm_experiments.training.optimizers import AdamW
 from lm_experiments.training.schedules import Constant, Cosine, Schedule
@@ -49,11 +49,11 @@ def run_config(max_steps: int = 3, schedule: Schedule | None = None) -> RunConfi
             d_ff=128,
         ),
         data=BatchConfig(batch_size=4),
-        tokenizer=TokenizerConfig(name="bytes"),
+        tokenizer=choose("tokenizer", "bytes"),
         optimizer=AdamW(lr=0.01),
         schedule=schedule or Constant(warmup_steps=0),
         trainer=TrainerConfig(max_steps=max_steps, log_every=1, accelerator="cpu"),
-        logger=LoggerConfig(),
+        logger=WandbConfig(),
     )
 
 

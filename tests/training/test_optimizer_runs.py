@@ -11,11 +11,13 @@ import pytest
 import torch
 from torch import Tensor
 
+from lm_experiments.registry import names
 from lm_experiments.training.checkpoints import newest_checkpoint
-from lm_experiments.training.optimizers import OPTIMIZERS
+from lm_experiments.training.optimizers import optimizers_that
 
 # With muP at twice its base width there are groups with rates of their own.
-SUITS_MUP = [name for name, cls in OPTIMIZERS.items() if cls.steps_of_set_size]
+OPTIMIZERS = names("optimizer")
+SUITS_MUP = optimizers_that("scale_invariant")
 ARMS = [
     *([f"optimizer={name}"] for name in OPTIMIZERS),
     *([f"optimizer={name}", "init=mup", "model.init.base_width=8"] for name in SUITS_MUP),

@@ -2,21 +2,17 @@
 
 from __future__ import annotations
 
-import dataclasses
 import io
 import math
-from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
-from omegaconf import OmegaConf
 from torch import Tensor, nn
 
 from lm_experiments.model import Choice, ModelConfig, Transformer, build_model
-from lm_experiments.model.registry import names
+from lm_experiments.registry import component, names
 from lm_experiments.training.optimizers import (
-    OPTIMIZERS,
     SGD,
     AdamW,
     JointOptimizer,
@@ -26,6 +22,12 @@ from lm_experiments.training.optimizers import (
     clip_gradients,
     parameter_groups,
 )
+
+
+def built(name: str) -> Optimizer:
+    optimizer = component("optimizer", name).options()
+    assert isinstance(optimizer, Optimizer)
+    return optimizer
 
 
 def small_model(**changes: object) -> Transformer:
@@ -144,10 +146,10 @@ def test_impossible_options_are_refused(options: dict[str, float], message: str)
 
 
 def built_groups(name: str, model: nn.Module) -> list[dict[str, Any]]:
-    return OPTIMIZERS[name]().build(model).param_groups
+    return built(name).build(model).param_groups
 
 
-@pytest.mark.parametrize("name", OPTIMIZERS)
+@pytest.mark.parametrize("name", names("optimizer"))
 @pytest.mark.parametrize("tied", [False, True])
 def test_every_optimizer_has_each_parameter_once_and_decays_matrices_alone(
     name: str, tied: bool
@@ -158,7 +160,7 @@ def test_every_optimizer_has_each_parameter_once_and_decays_matrices_alone(
     for group in built_groups(name, model):
         for parameter in group["params"]:
             assert group["weight_decay"] == (
-                OPTIMIZERS[name]().weight_decay if parameter.dim() >= 2 else 0.0
+                built(name).weight_decay if parameter.dim() >= 2 else 0.0
             )
 
 
@@ -259,18 +261,18 @@ def train_steps(model: Transformer, optimizer: torch.optim.Optimizer, steps: ran
         optimizer.step()
 
 
-@pytest.mark.parametrize("name", OPTIMIZERS)
+@pytest.mark.parametrize("name", names("optimizer"))
 def test_every_optimizer_continues_from_its_saved_state_bit_for_bit(name: str) -> None:
     straight, cut, again = (small_model() for _ in range(3))
-    train_steps(straight, OPTIMIZERS[name]().build(straight), range(1, 5))
-    optimizer = OPTIMIZERS[name]().build(cut)
+    train_steps(straight, built(name).build(straight), range(1, 5))
+    optimizer = built(name).build(cut)
     train_steps(cut, optimizer, range(1, 3))
     buffer = io.BytesIO()
     torch.save({"model": cut.state_dict(), "optimizer": optimizer.state_dict()}, buffer)
     buffer.seek(0)
     saved = torch.load(buffer, weights_only=True)
     again.load_state_dict(saved["model"])
-    continued = OPTIMIZERS[name]().build(again)
+    continued = built(name).build(again)
     continued.load_state_dict(saved["optimizer"])
     train_steps(again, continued, range(3, 5))
     for wanted, found in zip(straight.parameters(), again.parameters(), strict=True):
@@ -296,19 +298,12 @@ def test_impossible_options_of_each_optimizer_are_refused(
         cls(**options)
 
 
-@pytest.mark.parametrize("name", OPTIMIZERS)
+@pytest.mark.parametrize("name", names("optimizer"))
 def test_mup_takes_an_optimizer_whose_steps_have_a_set_size(name: str) -> None:
     wide = ModelConfig(d_model=256, init=Choice("mup"))
     if name in ("adamw", "lion"):
-        OPTIMIZERS[name]().check(wide)
+        built(name).check(wide)
     else:
         with pytest.raises(ValueError, match=rf"optimizer={name} is none; type optimizer=adamw"):
-            OPTIMIZERS[name]().check(wide)
-    OPTIMIZERS[name]().check(ModelConfig(d_model=128, init=Choice("mup")))
-
-
-@pytest.mark.parametrize("name", OPTIMIZERS)
-def test_the_configuration_file_of_each_optimizer_holds_its_defaults(name: str) -> None:
-    path = Path(__file__).resolve().parents[2] / "conf" / "optimizer" / f"{name}.yaml"
-    values = OmegaConf.to_container(OmegaConf.load(path))
-    assert values == {"name": name, **dataclasses.asdict(OPTIMIZERS[name]())}
+            built(name).check(wide)
+    built(name).check(ModelConfig(d_model=128, init=Choice("mup")))

@@ -6,8 +6,8 @@ import math
 
 import pytest
 
+from lm_experiments.registry import component, names
 from lm_experiments.training.schedules import (
-    SCHEDULES,
     WSD,
     Constant,
     Cosine,
@@ -16,7 +16,7 @@ from lm_experiments.training.schedules import (
     Schedule,
 )
 
-EVERY_SCHEDULE = list(SCHEDULES.values())
+EVERY_SCHEDULE = [component("schedule", name).build for name in names("schedule")]
 
 
 @pytest.mark.parametrize(

@@ -7,7 +7,7 @@ from torch import Tensor, nn
 
 from lm_experiments.model.positions.base import Position, PositionSizes, PositionTable
 from lm_experiments.model.positions.scaling import angles, geometric
-from lm_experiments.model.registry import NoOptions, register
+from lm_experiments.registry import NoOptions, register
 
 
 @register("position", "none")

@@ -10,7 +10,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from lm_experiments.model.positions.base import FixedTable, PositionSizes
-from lm_experiments.model.registry import NoOptions, register
+from lm_experiments.registry import NoOptions, register
 
 
 @register("position", "alibi")

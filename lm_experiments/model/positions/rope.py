@@ -10,7 +10,7 @@ from torch import Tensor
 from lm_experiments.model.checks import check_choice, check_positive
 from lm_experiments.model.positions.base import PositionSizes, PositionTable
 from lm_experiments.model.positions.scaling import angles, scaled_frequencies, yarn_magnitude
-from lm_experiments.model.registry import register
+from lm_experiments.registry import register
 
 
 @dataclass(frozen=True)

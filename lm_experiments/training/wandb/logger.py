@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 
     from wandb import Run
 
-    from lm_experiments.training.logger_config import LoggerConfig
+    from lm_experiments.training.logger_config import WandbConfig
 
 log = logging.getLogger(__name__)
 
@@ -86,7 +86,7 @@ class WandbMirror(Logger):
     mirroring with one warning; they are never raised. Ranks above zero hold no run.
     """
 
-    def __init__(self, config: LoggerConfig, identity: RunIdentity) -> None:
+    def __init__(self, config: WandbConfig, identity: RunIdentity) -> None:
         super().__init__()
         self._identity = identity
         self._project = config.project
@@ -98,7 +98,7 @@ class WandbMirror(Logger):
         if getattr(rank_zero_only, "rank", 0) == 0:
             self._start(config)
 
-    def _start(self, config: LoggerConfig) -> None:
+    def _start(self, config: WandbConfig) -> None:
         continued = (self._identity.directory / ID_FILE).is_file()
         self._run, self.mode = start_run(config, self._identity)
         if self._run is not None and continued:
@@ -174,7 +174,7 @@ def _finish(run: Run, exit_code: int) -> None:
         run.finish(exit_code=exit_code)
 
 
-def start_run(config: LoggerConfig, identity: RunIdentity) -> tuple[Run | None, str]:
+def start_run(config: WandbConfig, identity: RunIdentity) -> tuple[Run | None, str]:
     """Start a W&B run and return it with its mode, falling back from online to offline to none.
 
     Never prompts, never reuses a live run, never raises because of W&B.
@@ -196,7 +196,7 @@ def start_run(config: LoggerConfig, identity: RunIdentity) -> tuple[Run | None, 
     return run, mode
 
 
-def _resolve_mode(config: LoggerConfig) -> str:
+def _resolve_mode(config: WandbConfig) -> str:
     wanted = config.mode
     if wanted == "disabled":
         return wanted
@@ -221,7 +221,7 @@ def _has_credentials(host: str) -> bool:
     return found is not None
 
 
-def _init(config: LoggerConfig, identity: RunIdentity, mode: str) -> Run:
+def _init(config: WandbConfig, identity: RunIdentity, mode: str) -> Run:
     with _quiet() as wandb:
         known = wandb.Settings.model_fields
         settings = {key: value for key, value in _SETTINGS.items() if key in known}

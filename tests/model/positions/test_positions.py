@@ -23,8 +23,8 @@ from lm_experiments.model.positions import (
     RoPEOptions,
     Sinusoidal,
 )
-from lm_experiments.model.registry import NoOptions, component, names
 from lm_experiments.model.transformer import sketch_model
+from lm_experiments.registry import NoOptions, component, names
 
 PAIRINGS = RoPE.PAIRINGS
 

@@ -10,8 +10,8 @@ from torch import Tensor, nn
 from lm_experiments.model import choose
 from lm_experiments.model.positions import ALiBi, Position, PositionSizes, T5Bias, T5Options
 from lm_experiments.model.positions.relative import bucket, slopes
-from lm_experiments.model.registry import NoOptions
 from lm_experiments.model.transformer import sketch_model
+from lm_experiments.registry import NoOptions
 
 POSITIONS = torch.arange(12)
 

@@ -1,4 +1,4 @@
-"""What a tokenizer is: text to token ids and back.
+"""The base class of tokenizers: text to token ids and back.
 
 No text encodes to the end-of-text token, not even its own name.
 """
@@ -15,8 +15,7 @@ from typing import Any, ClassVar
 import numpy as np
 from numpy.typing import NDArray
 
-from lm_experiments.data.config import TokenizerConfig
-from lm_experiments.data.keys import hash_of
+from lm_experiments.data.hashing import hash_of
 from lm_experiments.errors import InputError
 
 END_OF_TEXT = "<|endoftext|>"
@@ -28,12 +27,23 @@ Ids = NDArray[np.int32]
 class Tokenizer(ABC):
     """Encodes text to ids below `vocab_size` and decodes them."""
 
+    # Set by `register`.
     name: ClassVar[str]
+    # Whether the vocabulary is learned from the training text.
+    learns_from_text: ClassVar[bool] = False
 
     @classmethod
     @abstractmethod
-    def train(cls, texts: Iterable[str], config: TokenizerConfig) -> Tokenizer:
-        """Build the tokenizer from training text, or from the files that `config` names."""
+    def train(cls, texts: Iterable[str], options: Any) -> Tokenizer:
+        """Build the tokenizer from training text, or from the files that its options name."""
+
+    @classmethod
+    def files_hash(cls, options: Any) -> str | None:
+        """Return the sha256 in hex of the files that the options name, None where there are none.
+
+        Raises `InputError` where they cannot be read.
+        """
+        return None
 
     @classmethod
     @abstractmethod

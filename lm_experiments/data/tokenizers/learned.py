@@ -1,14 +1,14 @@
-"""Text to token ids and back: byte-level BPE, raw bytes and characters behind one interface.
+"""Tokenizers that need no files: bytes, characters, and byte-level BPE.
 
-The end-of-text token of these is the last id.
+Their end-of-text token is the last id.
 """
 
 from __future__ import annotations
 
 import json
 from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
 from functools import cached_property
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -16,36 +16,22 @@ import tokenizers as hf
 from numpy.typing import NDArray
 from tokenizers import decoders, models, pre_tokenizers, trainers
 
-from lm_experiments.data.config import SMALLEST_BPE_VOCABULARY, TokenizerConfig
-from lm_experiments.data.pretrained import FileTokenizer, GPT2Tokenizer, NoTokenizer
-from lm_experiments.data.tokenizer import END_OF_TEXT, UNKNOWN, Ids, Tokenizer
 from lm_experiments.data.tokenizer_sample import LONGEST_PIECE, chunks, sample
+from lm_experiments.data.tokenizers.base import UNKNOWN, Ids, Tokenizer
 from lm_experiments.errors import InputError
-
-__all__ = [
-    "BYTES",
-    "END_OF_TEXT",
-    "TOKENIZERS",
-    "BPETokenizer",
-    "ByteTokenizer",
-    "CharTokenizer",
-    "Ids",
-    "Tokenizer",
-    "grouped",
-    "load_tokenizer",
-    "train_tokenizer",
-]
+from lm_experiments.registry import NoOptions, register
 
 BYTES = 256
+# All bytes and the end of text.
+SMALLEST_BPE_VOCABULARY = BYTES + 1
 
 
+@register("tokenizer", "bytes")
 class ByteTokenizer(Tokenizer):
     """One token for each byte of UTF-8."""
 
-    name = "bytes"
-
     @classmethod
-    def train(cls, texts: Iterable[str], config: TokenizerConfig) -> ByteTokenizer:
+    def train(cls, texts: Iterable[str], options: NoOptions) -> ByteTokenizer:
         """Build the tokenizer, which learns nothing from `texts`."""
         return cls()
 
@@ -75,10 +61,11 @@ class ByteTokenizer(Tokenizer):
         return bytes(ids).decode(errors="replace")
 
 
+@register("tokenizer", "chars")
 class CharTokenizer(Tokenizer):
     """One token for each character of the training text, and one for all others."""
 
-    name = "chars"
+    learns_from_text = True
 
     def __init__(self, characters: str) -> None:
         """Take the known characters in the order of their code points."""
@@ -86,7 +73,7 @@ class CharTokenizer(Tokenizer):
         self._codes = _code_points(characters)
 
     @classmethod
-    def train(cls, texts: Iterable[str], config: TokenizerConfig) -> CharTokenizer:
+    def train(cls, texts: Iterable[str], options: NoOptions) -> CharTokenizer:
         """Take the characters of `texts` in the order of their code points."""
         characters: set[str] = set()
         for text in texts:
@@ -128,6 +115,35 @@ def _code_points(text: str) -> NDArray[np.uint32]:
     return np.frombuffer(text.encode("utf-32-le"), dtype=np.uint32)
 
 
+@dataclass(frozen=True)
+class BPEOptions:
+    """Options of byte-level BPE.
+
+    Attributes:
+        vocab_size: the number of ids, the end-of-text token included.
+        sample_bytes: the vocabulary is trained on at most this many UTF-8 bytes of training text.
+        sample_seed: draws the sample; of a streamed corpus it is the beginning.
+    """
+
+    vocab_size: int = 1024
+    sample_bytes: int = 50_000_000
+    sample_seed: int = 0
+
+    def __post_init__(self) -> None:
+        if self.vocab_size < SMALLEST_BPE_VOCABULARY:
+            raise InputError(
+                f"tokenizer.vocab_size={self.vocab_size} is too small for byte-level BPE, which "
+                "holds 256 bytes and an end of text; "
+                f"type tokenizer.vocab_size={SMALLEST_BPE_VOCABULARY} or more."
+            )
+        if self.sample_bytes < 1:
+            raise InputError(
+                f"tokenizer.sample_bytes={self.sample_bytes} must be at least 1; "
+                "type for example tokenizer.sample_bytes=50000000."
+            )
+
+
+@register("tokenizer", "bpe", BPEOptions)
 class BPETokenizer(Tokenizer):
     """Byte-level byte-pair encoding (Sennrich et al. 2016; bytes as in Radford et al. 2019).
 
@@ -135,16 +151,16 @@ class BPETokenizer(Tokenizer):
     characters, which bounds the time and the memory that text without spaces takes.
     """
 
-    name = "bpe"
+    learns_from_text = True
 
     def __init__(self, backend: hf.Tokenizer) -> None:
         """Take a trained tokenizer of the `tokenizers` library."""
         self._backend = backend
 
     @classmethod
-    def train(cls, texts: Iterable[str], config: TokenizerConfig) -> BPETokenizer:
+    def train(cls, texts: Iterable[str], options: BPEOptions) -> BPETokenizer:
         """Learn merges from a sample of `texts`; `InputError` where they yield too few."""
-        wanted = config.vocab_size or SMALLEST_BPE_VOCABULARY
+        wanted = options.vocab_size
         backend = _untrained()
         trainer = trainers.BpeTrainer(
             # No end of text here: the backend would find its name in ordinary text.
@@ -152,7 +168,7 @@ class BPETokenizer(Tokenizer):
             initial_alphabet=pre_tokenizers.ByteLevel.alphabet(),
             show_progress=False,
         )
-        drawn = sample(list(texts), config.sample_bytes, config.sample_seed)
+        drawn = sample(list(texts), options.sample_bytes, options.sample_seed)
         backend.train_from_iterator(drawn, trainer)
         reached = backend.get_vocab_size() + 1
         if reached < wanted:
@@ -232,32 +248,3 @@ def grouped(
             group, characters = [], 0
     if group:
         yield group
-
-
-TOKENIZERS: dict[str, type[Tokenizer]] = {
-    kind.name: kind
-    for kind in (
-        BPETokenizer,
-        ByteTokenizer,
-        CharTokenizer,
-        FileTokenizer,
-        GPT2Tokenizer,
-        NoTokenizer,
-    )
-}
-
-
-def train_tokenizer(texts: Iterable[str], config: TokenizerConfig) -> Tokenizer:
-    """Build the tokenizer that `config` names, from the training texts alone or from its files."""
-    return TOKENIZERS[config.name].train(texts, config)
-
-
-def load_tokenizer(path: Path) -> Tokenizer:
-    """Read a tokenizer that `save` wrote; raises `InputError` where there is none."""
-    try:
-        saved = json.loads(path.read_text(encoding="utf-8"))
-        return TOKENIZERS[saved["name"]].from_state(saved["state"])
-    except OSError as error:
-        raise InputError(f"{path} cannot be read as a tokenizer: {error.strerror}") from error
-    except Exception as error:  # the backend raises bare exceptions on a damaged vocabulary
-        raise InputError(f"{path} is not a saved tokenizer; prepare the data again") from error

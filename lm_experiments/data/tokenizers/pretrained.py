@@ -1,60 +1,82 @@
-"""Tokenizers that are read from files of others, and the one that is not known.
+"""Tokenizers read from files, and the unknown one of ready tokens.
 
-Their end-of-text token lies wherever the files put it.
+Their end-of-text token is any of their ids, as the files say.
 """
 
 from __future__ import annotations
 
 import json
 from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any
 
 import numpy as np
 import tokenizers as hf
 from numpy.typing import NDArray
 from tokenizers import decoders, models, pre_tokenizers
 
-from lm_experiments.data.config import READS_FILES, TokenizerConfig
-from lm_experiments.data.keys import hash_of
-from lm_experiments.data.tokenizer import END_OF_TEXT, Ids, Tokenizer
+from lm_experiments.data.hashing import hash_of
+from lm_experiments.data.tokenizers.base import END_OF_TEXT, Ids, Tokenizer
 from lm_experiments.errors import InputError
+from lm_experiments.fields import Use
+from lm_experiments.registry import register
 
+JSON_FILE = "a tokenizer.json"
+GPT2_FOLDER = "a folder with vocab.json and merges.txt, or with encoder.json and vocab.bpe"
 GPT2_FILES = (("vocab.json", "merges.txt"), ("encoder.json", "vocab.bpe"))
 
 
-def files_hash(config: TokenizerConfig) -> str | None:
-    """Return the sha256 in hex of what the tokenizer's files say, None where it reads none.
+@dataclass(frozen=True)
+class FileOptions:
+    """Options of a tokenizer file.
 
-    Raises `InputError` where they cannot be read.
+    Attributes:
+        path: a ``tokenizer.json``, or the folder it is in.
+        end_of_text: the name of the token that ends documents.
     """
-    if config.name not in READS_FILES:
-        return None
-    path = Path(str(config.path)).expanduser()
-    try:
-        if config.name == "file":
-            return hash_of(json.loads(_read(_json_file(path))))
-        vocabulary, merges = map(_read, _gpt2_files(path))
-        rules = [line for line in merges.splitlines() if not line.startswith("#version")]
-        return hash_of([json.loads(vocabulary), rules])
-    except ValueError as error:
-        if isinstance(error, InputError):
-            raise
-        raise InputError(
-            f"tokenizer.path={path} is not JSON ({_one_line(error)}); "
-            f"type the path of {READS_FILES[config.name]}"
-        ) from error
+
+    path: Annotated[str, Use.SOURCE]
+    end_of_text: str = END_OF_TEXT
 
 
+@dataclass(frozen=True)
+class GPT2Options:
+    """Options of the tokenizer of GPT-2.
+
+    Attributes:
+        path: the folder of its two files.
+    """
+
+    path: Annotated[str, Use.SOURCE]
+
+
+@dataclass(frozen=True)
+class NoTokenizerOptions:
+    """Options of ready tokens.
+
+    Attributes:
+        vocab_size: the number of ids: 50257 for GPT-2.
+    """
+
+    vocab_size: int
+
+    def __post_init__(self) -> None:
+        if self.vocab_size < 2:
+            raise InputError(
+                f"tokenizer.vocab_size={self.vocab_size} must be at least 2; "
+                "type for example tokenizer.vocab_size=50257, which is GPT-2's."
+            )
+
+
+@register("tokenizer", "file", FileOptions)
 class FileTokenizer(Tokenizer):
     """A tokenizer of the `tokenizers` library, as its `tokenizer.json` describes it.
 
-    Text is encoded as it stands: without a start or an end that the file would add, and without
-    looking for the names of special tokens in it.
+    Nothing is added at the start or the end of a text, and the names of special tokens in it are
+    ordinary text.
     """
-
-    name = "file"
 
     def __init__(self, backend: hf.Tokenizer, end_of_text: str) -> None:
         """Take a tokenizer and the name of the token that ends its documents."""
@@ -65,12 +87,17 @@ class FileTokenizer(Tokenizer):
         backend.no_truncation()
 
     @classmethod
-    def train(cls, texts: Iterable[str], config: TokenizerConfig) -> FileTokenizer:
-        """Read the tokenizer from `config.path`; `texts` are not looked at."""
-        path = _json_file(Path(str(config.path)).expanduser())
-        end_of_text = config.end_of_text or END_OF_TEXT
+    def train(cls, texts: Iterable[str], options: Any) -> FileTokenizer:
+        """Read the tokenizer from `options.path`; `texts` are not used."""
+        path, end_of_text = _json_file(options.path), options.end_of_text
         backend = _parsed(_read(path), end_of_text, path)
         return cls(backend, _checked_end(backend, end_of_text, path))
+
+    @classmethod
+    def files_hash(cls, options: Any) -> str | None:
+        """Return the sha256 in hex of the JSON in the file."""
+        path = _json_file(options.path)
+        return hash_of(_json(_read(path), path, JSON_FILE))
 
     @classmethod
     def from_state(cls, state: Any) -> FileTokenizer:
@@ -125,16 +152,14 @@ class FileTokenizer(Tokenizer):
         return sizes
 
 
+@register("tokenizer", "gpt2", GPT2Options)
 class GPT2Tokenizer(FileTokenizer):
     """The byte-level BPE of GPT-2 (Radford et al. 2019), from its vocabulary and its merges."""
 
-    name = "gpt2"
-
     @classmethod
-    def train(cls, texts: Iterable[str], config: TokenizerConfig) -> GPT2Tokenizer:
-        """Read the two files from the folder `config.path`; `texts` are not looked at."""
-        folder = Path(str(config.path)).expanduser()
-        vocabulary, merges = _gpt2_files(folder)
+    def train(cls, texts: Iterable[str], options: Any) -> GPT2Tokenizer:
+        """Read the two files from the folder `options.path`; `texts` are not used."""
+        vocabulary, merges = _gpt2_files(options.path)
         try:
             backend = hf.Tokenizer(models.BPE.from_file(str(vocabulary), str(merges)))
         except Exception as error:  # the library raises bare exceptions
@@ -147,21 +172,26 @@ class GPT2Tokenizer(FileTokenizer):
         backend.add_special_tokens([_checked_end(backend, END_OF_TEXT, vocabulary)])
         return cls(backend, END_OF_TEXT)
 
+    @classmethod
+    def files_hash(cls, options: Any) -> str | None:
+        """Return the sha256 in hex of the vocabulary and the merges, without comments."""
+        vocabulary, merges = map(_read, _gpt2_files(options.path))
+        rules = [line for line in merges.splitlines() if not line.startswith("#version")]
+        return hash_of([_json(vocabulary, options.path, GPT2_FOLDER), rules])
 
+
+@register("tokenizer", "none", NoTokenizerOptions)
 class NoTokenizer(Tokenizer):
     """The unknown tokenizer of ready tokens: it has a size, and turns nothing into text."""
-
-    name = "none"
 
     def __init__(self, vocab_size: int) -> None:
         """Take the number of ids."""
         self.size = vocab_size
 
     @classmethod
-    def train(cls, texts: Iterable[str], config: TokenizerConfig) -> NoTokenizer:
-        """Take the size that `config` chooses."""
-        assert config.vocab_size is not None
-        return cls(config.vocab_size)
+    def train(cls, texts: Iterable[str], options: NoTokenizerOptions) -> NoTokenizer:
+        """Take the size from the options."""
+        return cls(options.vocab_size)
 
     @classmethod
     def from_state(cls, state: Any) -> NoTokenizer:
@@ -206,16 +236,18 @@ class NoTokenizer(Tokenizer):
         )
 
 
-def _json_file(path: Path) -> Path:
+def _json_file(typed: str) -> Path:
+    path = Path(typed).expanduser()
     return path / "tokenizer.json" if path.is_dir() else path
 
 
-def _gpt2_files(folder: Path) -> tuple[Path, Path]:
+def _gpt2_files(typed: str) -> tuple[Path, Path]:
+    folder = Path(typed).expanduser()
     for names in GPT2_FILES:
         vocabulary, merges = (folder / name for name in names)
         if vocabulary.is_file() and merges.is_file():
             return vocabulary, merges
-    raise InputError(f"tokenizer.path={folder} is not {READS_FILES['gpt2']}; type one that is")
+    raise InputError(f"tokenizer.path={folder} is not {GPT2_FOLDER}; type one that is")
 
 
 def _read(path: Path) -> str:
@@ -224,8 +256,16 @@ def _read(path: Path) -> str:
     except (OSError, UnicodeDecodeError) as error:
         reason = getattr(error, "strerror", None) or "it is not UTF-8"
         raise InputError(
-            f"tokenizer.path={path} cannot be read ({reason}); "
-            f"type the path of {READS_FILES['file']}"
+            f"tokenizer.path={path} cannot be read ({reason}); type the path of {JSON_FILE}"
+        ) from error
+
+
+def _json(text: str, path: str | Path, expected: str) -> Any:
+    try:
+        return json.loads(text)
+    except ValueError as error:
+        raise InputError(
+            f"tokenizer.path={path} is not JSON ({_one_line(error)}); type the path of {expected}"
         ) from error
 
 
@@ -239,7 +279,7 @@ def _parsed(text: str, end_of_text: str, path: Path) -> hf.Tokenizer:
     except Exception as error:  # the library raises bare exceptions
         raise InputError(
             f"tokenizer.path={path} is not a tokenizer.json ({_one_line(error)}); "
-            f"type the path of {READS_FILES['file']}"
+            f"type the path of {JSON_FILE}"
         ) from error
 
 

@@ -1,0 +1,95 @@
+"""All keys of the configuration, as they are typed, and what each is for."""
+
+from __future__ import annotations
+
+import dataclasses
+import re
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from lm_experiments.fields import Field, Use, fields_of
+from lm_experiments.registry import GROUPS, component, names
+from lm_experiments.study.command_config import CommandConfig
+from lm_experiments.training.config import RunConfig
+
+# Shorter names for two keys of the model.
+SHORT = {"match": "model.match", "match_tolerance": "model.match_tolerance"}
+
+
+@dataclass(frozen=True)
+class Key:
+    """One key of the configuration.
+
+    Attributes:
+        name: dotted, as typed: ``trainer.max_steps``.
+        choice: the components that have the option, as typed (``norm=rmsnorm``); empty for
+            other keys.
+    """
+
+    name: str
+    field: Field
+    use: Use
+    choice: str = ""
+
+
+def all_keys() -> list[Key]:
+    """Return every key that can be typed, the options of all components included."""
+    keys = [key for cls in (RunConfig, CommandConfig) for key in _keys(cls, "", None)]
+    return [key for key in keys if key.use is not Use.DERIVED]
+
+
+def use_of(key: str) -> Use:
+    """Return what a dotted key, or a group, is for; one that is not known determines the result."""
+    first, *rest = re.split(r"[./]", SHORT.get(key, key))
+    if first == "hydra":
+        return Use.COMMAND
+    classes: list[Any] = [RunConfig, CommandConfig]
+    for part in (first, *rest):
+        found = next((f for cls in classes for f in fields_of(cls) if f.name == part), None)
+        if found is None:
+            break
+        if found.use is not Use.RESULT:
+            return found.use
+        classes = _classes(part, found.type)
+    return Use.RESULT
+
+
+def flat(values: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
+    """Return nested plain values by their dotted keys."""
+    found: dict[str, Any] = {}
+    for key, value in values.items():
+        if isinstance(value, Mapping):
+            found |= flat(value, f"{prefix}{key}.")
+        else:
+            found[f"{prefix}{key}"] = value
+    return found
+
+
+def _classes(name: str, hint: Any) -> list[Any]:
+    """Return the classes in which the keys below a field are declared."""
+    if name in GROUPS:
+        return [component(name, chosen).options for chosen in names(name)]
+    return [hint] if dataclasses.is_dataclass(hint) else []
+
+
+def _keys(cls: Any, prefix: str, inherited: Use | None, choice: str = "") -> Iterator[Key]:
+    for field in fields_of(cls):
+        name = f"{prefix}{field.name}"
+        use = inherited or field.use
+        below = None if use is Use.RESULT else use
+        if field.name in GROUPS:
+            for options, chosen in _with_options(field.name).items():
+                yield from _keys(options, f"{name}.", below, f"{field.name}={','.join(chosen)}")
+        elif dataclasses.is_dataclass(field.type):
+            yield from _keys(field.type, f"{name}.", below)
+        else:
+            yield Key(name, field, use, choice)
+
+
+def _with_options(group: str) -> dict[Any, list[str]]:
+    """Return each class of options in a group, with the names of the components that have it."""
+    found: dict[Any, list[str]] = {}
+    for name in names(group):
+        found.setdefault(component(group, name).options, []).append(name)
+    return found
