@@ -18,9 +18,6 @@ from lm_experiments.rundir.results import read_result
 from lm_experiments.training.checkpoints import load_model
 from lm_experiments.training.config import BatchConfig, RunConfig, load_config
 
-# What OmegaConf reads as a value that has to be given.
-MISSING = "???"
-
 
 @dataclass(frozen=True)
 class TrainedRun:
@@ -98,6 +95,4 @@ def corpus_to_evaluate(name: str, path: str | None, words: Sequence[str]) -> Dat
     for word in words:
         key, _, value = word.removeprefix("data.").partition("=")
         values[key] = yaml.safe_load(value)
-    if values.get("path") == MISSING:
-        raise InputError(f"--data {name} needs --path and a file, a folder or a glob.")
     return build(BatchConfig, values, "data").corpus

@@ -15,8 +15,9 @@ from lightning.pytorch.utilities import rank_zero_only
 
 from lm_experiments.rundir.metrics import read_rows, row_text, write_rows
 from lm_experiments.rundir.names import METRICS
+from lm_experiments.training.logged_run import LoggedRun
 from lm_experiments.training.logger_config import LoggerConfig
-from lm_experiments.training.wandb.logger import RunIdentity, WandbMirror
+from lm_experiments.training.wandb.logger import WandbMirror
 from lm_experiments.training.wandb.offline import ID_FILE
 
 
@@ -141,7 +142,7 @@ def build_loggers(
     """
     jsonl = JsonlLogger(run_dir, resume_step)
     continued = (run_dir / ID_FILE).is_file() and (run_dir / METRICS).is_file()
-    mirror = config.build(RunIdentity(run_dir, sweep, arm, seed, resolved_config))
+    mirror = config.build(LoggedRun(run_dir, sweep, arm, seed, resolved_config))
     if not isinstance(mirror, WandbMirror):
         return RunLoggers([jsonl, mirror] if mirror else [jsonl], "none")
     if continued and mirror.mode != "disabled":

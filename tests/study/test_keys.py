@@ -85,7 +85,7 @@ def test_every_axis_is_a_field_of_the_model() -> None:
         ({"plan": "yes"}, "plan='yes' is not true or false."),
         ({"retries": "x"}, "retries='x' is not a whole number."),
         ({"retries": 1.5}, "retries=1.5 is not a whole number."),
-        ({"retries": -1}, "retries=-1 must be 0 or more."),
+        ({"retries": -1}, "retries=-1 must be a whole number, 0 or more."),
         ({"on_failure": "wait"}, "on_failure=wait is not known; it can be continue or stop."),
         ({"resources": {"gpus": "many"}}, "resources.gpus=many is not a number; type a number,"),
         ({"resources": {"gpu": 1}}, "resources.gpu is not a key; did you mean resources.gpus?"),

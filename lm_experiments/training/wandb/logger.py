@@ -11,15 +11,15 @@ import os
 import re
 from argparse import Namespace
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from lightning.pytorch.loggers import Logger
 from lightning.pytorch.utilities import rank_zero_only
 
+from lm_experiments.training.logged_run import LoggedRun
 from lm_experiments.training.wandb.offline import ID_FILE, UNSENT_FILE
 from lm_experiments.training.wandb.run_id import run_id
+from lm_experiments.training.wandb.settings import WandbSettings
 from lm_experiments.training.wandb.transaction_log import X_AXIS, logged_keys
 
 if TYPE_CHECKING:
@@ -27,7 +27,6 @@ if TYPE_CHECKING:
 
     from wandb import Run
 
-    from lm_experiments.training.logger_config import WandbConfig
 
 log = logging.getLogger(__name__)
 
@@ -68,17 +67,6 @@ _SETTINGS: dict[str, Any] = {
 }
 
 
-@dataclass(frozen=True)
-class RunIdentity:
-    """What W&B is told about a run: its directory, its place in the sweep and its config."""
-
-    directory: Path
-    sweep: str
-    arm: str
-    seed: int
-    config: Mapping[str, Any]
-
-
 class WandbMirror(Logger):
     """Sends every logged row to one W&B run, with `trainer/global_step` as the x axis.
 
@@ -86,7 +74,7 @@ class WandbMirror(Logger):
     mirroring with one warning; they are never raised. Ranks above zero hold no run.
     """
 
-    def __init__(self, config: WandbConfig, identity: RunIdentity) -> None:
+    def __init__(self, config: WandbSettings, identity: LoggedRun) -> None:
         super().__init__()
         self._identity = identity
         self._project = config.project
@@ -98,7 +86,7 @@ class WandbMirror(Logger):
         if getattr(rank_zero_only, "rank", 0) == 0:
             self._start(config)
 
-    def _start(self, config: WandbConfig) -> None:
+    def _start(self, config: WandbSettings) -> None:
         continued = (self._identity.directory / ID_FILE).is_file()
         self._run, self.mode = start_run(config, self._identity)
         if self._run is not None and continued:
@@ -174,7 +162,7 @@ def _finish(run: Run, exit_code: int) -> None:
         run.finish(exit_code=exit_code)
 
 
-def start_run(config: WandbConfig, identity: RunIdentity) -> tuple[Run | None, str]:
+def start_run(config: WandbSettings, identity: LoggedRun) -> tuple[Run | None, str]:
     """Start a W&B run and return it with its mode, falling back from online to offline to none.
 
     Never prompts, never reuses a live run, never raises because of W&B.
@@ -196,7 +184,7 @@ def start_run(config: WandbConfig, identity: RunIdentity) -> tuple[Run | None, s
     return run, mode
 
 
-def _resolve_mode(config: WandbConfig) -> str:
+def _resolve_mode(config: WandbSettings) -> str:
     wanted = config.mode
     if wanted == "disabled":
         return wanted
@@ -221,7 +209,7 @@ def _has_credentials(host: str) -> bool:
     return found is not None
 
 
-def _init(config: WandbConfig, identity: RunIdentity, mode: str) -> Run:
+def _init(config: WandbSettings, identity: LoggedRun, mode: str) -> Run:
     with _quiet() as wandb:
         known = wandb.Settings.model_fields
         settings = {key: value for key, value in _SETTINGS.items() if key in known}
@@ -255,7 +243,7 @@ def public_config(value: Any) -> Any:
     return value if value is None or isinstance(value, bool | int | float | str) else str(value)
 
 
-def _already_sent(run: Run, identity: RunIdentity, mode: str) -> tuple[dict[int, set[str]], int]:
+def _already_sent(run: Run, identity: LoggedRun, mode: str) -> tuple[dict[int, set[str]], int]:
     """Return what earlier processes of this run sent: names by step, and the server's last step.
 
     An online log holds what was queued for the server, whose own word is better where it is asked.
