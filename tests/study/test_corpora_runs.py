@@ -33,7 +33,8 @@ def test_a_corpus_brings_its_vocabulary_unless_another_is_chosen() -> None:
     assert composed("data=tinystories").tokenizer.options.vocab_size == 10_000
     assert composed("data=openwebtext").tokenizer.options.vocab_size == 32_000
     assert composed("data=tinystories", "tokenizer=bytes").tokenizer.name == "bytes"
-    assert composed("data=tinystories", "tokenizer.vocab_size=512").tokenizer.options.vocab_size == 512
+    small = composed("data=tinystories", "tokenizer.vocab_size=512")
+    assert small.tokenizer.options.vocab_size == 512
     assert composed().tokenizer.options.vocab_size == 1024
 
 
