@@ -124,6 +124,15 @@ def test_a_failing_arm_still_counts_in_the_family() -> None:
     assert (alone.verdict, beside.verdict) == ("worse", "worse")
 
 
+def test_arms_that_are_equivalent_or_fail_still_count_at_later_looks() -> None:
+    rule, arm = Rule((5, 10)), [*OPEN, *(x + 0.01 for x in OPEN)]
+    alone = decide(rule, {"arm": arm}, look=1, moderate=False)["arm"]
+    arms = {"arm": arm, "close": CLOSE, "fails": [None]}
+    beside = decide(rule, arms, look=1, margin=0.1, moderate=False)
+    assert (beside["close"].verdict, beside["close"].seeds) == ("equivalent", 5)
+    assert beside["arm"].p == pytest.approx(3 * alone.p)
+
+
 def test_a_rejected_arm_makes_room_for_the_others() -> None:
     rule, arm = Rule((5, 10)), [*OPEN, *(x + 0.01 for x in OPEN)]
     alone = decide(rule, {"arm": arm}, look=1, moderate=False)["arm"]
