@@ -37,12 +37,16 @@ class Source:
     shapes: dict[str, Shape]
 
     def __init__(
-        self, name: str, config: Any, stored: Mapping[str, Shape], read: Callable[[str], Tensor]
+        self,
+        name: str,
+        config: Any,
+        list_tensors: Callable[[], Mapping[str, Shape]],
+        read: Callable[[str], Tensor],
     ) -> None:
-        """Take the shapes of all stored tensors, and a function that reads one by its name."""
+        """Take functions that list all stored tensors, and read one of them by its name."""
         self.name = name
         self.config = config
-        self._stored = stored
+        self._list_tensors = list_tensors
         self._read = read
 
     def select(self, prefix: str, *, tied: bool) -> None:
@@ -52,6 +56,7 @@ class Source:
             prefix: the name of the base model; missing in files of a base model alone.
             tied: whether the head is tied to the embedding; a stored copy of it is skipped.
         """
+        self._stored = self._list_tensors()
         prefixed = any(name.startswith(f"{prefix}.") for name in self._stored)
         self._stored_names = {}
         self.shapes = {}
@@ -88,8 +93,11 @@ class Source:
 def from_model(model: nn.Module) -> Source:
     """Return the tensors of a Hugging Face model in memory."""
     state = model.state_dict()
-    shapes = {name: tuple(tensor.shape) for name, tensor in state.items()}
-    return Source(type(model).__name__, model.config, shapes, state.__getitem__)
+
+    def list_tensors() -> dict[str, Shape]:
+        return {name: tuple(tensor.shape) for name, tensor in state.items()}
+
+    return Source(type(model).__name__, model.config, list_tensors, state.__getitem__)
 
 
 def from_folder(path: Path) -> Source:
@@ -98,20 +106,24 @@ def from_folder(path: Path) -> Source:
     A file is mapped anew for each tensor, so that pages already read do not stay in memory.
     """
     config = read_config(path)
-    shapes: dict[str, Shape] = {}
+    files = _find_files(path)
     file_of: dict[str, Path] = {}
-    for file in _find_files(path):
-        with _opened(file) as opened:
-            for name in opened.keys():  # noqa: SIM118
-                shapes[name] = tuple(opened.get_slice(name).get_shape())
-                file_of[name] = file
+
+    def list_tensors() -> dict[str, Shape]:
+        shapes: dict[str, Shape] = {}
+        for file in files:
+            with _opened(file) as opened:
+                for name in opened.keys():  # noqa: SIM118
+                    shapes[name] = tuple(opened.get_slice(name).get_shape())
+                    file_of[name] = file
+        return shapes
 
     def read(name: str) -> Tensor:
         with _opened(file_of[name]) as opened:
             tensor: Tensor = opened.get_tensor(name)
             return tensor
 
-    return Source(str(path), config, shapes, read)
+    return Source(str(path), config, list_tensors, read)
 
 
 def read_config(path: Path) -> Any:
