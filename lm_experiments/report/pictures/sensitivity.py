@@ -37,13 +37,13 @@ class Response:
 
     @property
     def label(self) -> str:
-        """The arm's name, with its choice."""
-        chosen = f"{self.choice.value:g}" if self.choice else "none worked"
-        edge = ", edge" if self.choice and self.choice.edge else ""
+        """The arm's name, with its choice once tuning has ended."""
         name = self.arm
         if len(name) > LONGEST_LABEL:
             name = name[: LONGEST_LABEL - 3] + "..."
-        return f"{name} ({chosen}{edge})"
+        if self.choice is None:
+            return name
+        return f"{name} ({self.choice.value:g}{', edge' if self.choice.edge else ''})"
 
 
 def draw_sensitivity(table: Table, path: Path) -> bool:
