@@ -35,28 +35,22 @@ def marked(axes: Axes, markers: Sequence[str]) -> list[tuple[float, float]]:
 def outside(figure: Figure) -> list[str]:
     """The texts that are not wholly on the canvas, where a reader would miss letters."""
     figure.canvas.draw()
-    canvas = figure.bbox
-    missed = []
-    for text in texts(figure):
-        box = text.get_window_extent()
-        # Tick labels beyond the limits are never drawn.
-        if text.axes is not None and text in [*ticks(text.axes)] and not in_limits(text):
-            continue
-        inside = box.x0 >= 0 and box.y0 >= 0 and box.x1 <= canvas.x1 and box.y1 <= canvas.y1
-        if not inside:
-            missed.append(text.get_text())
-    return missed
+    hidden = {id(text) for axes in figure.axes for text in undrawn_ticks(axes)}
+    shown = [text for text in texts(figure) if id(text) not in hidden]
+    return [text.get_text() for text in shown if not on_canvas(text, figure)]
 
 
-def ticks(axes: Axes) -> list[Text]:
-    return [*axes.get_xticklabels(), *axes.get_yticklabels()]
+def on_canvas(text: Text, figure: Figure) -> bool:
+    box = text.get_window_extent()
+    return figure.bbox.contains(*box.min) and figure.bbox.contains(*box.max)
 
 
-def in_limits(text: Text) -> bool:
-    assert text.axes is not None
-    (left, right), (low, high) = sorted(text.axes.get_xlim()), sorted(text.axes.get_ylim())
-    x, y = text.get_position()
-    return (left <= x <= right) or (low <= y <= high)
+def undrawn_ticks(axes: Axes) -> list[Text]:
+    """The labels of ticks beyond the limits, which matplotlib makes and does not draw."""
+    (left, right), (low, high) = sorted(axes.get_xlim()), sorted(axes.get_ylim())
+    xs = [text for text in axes.get_xticklabels() if not left <= text.get_position()[0] <= right]
+    ys = [text for text in axes.get_yticklabels() if not low <= text.get_position()[1] <= high]
+    return [*xs, *ys]
 
 
 def overlapping(found: Sequence[Text]) -> list[tuple[str, str]]:

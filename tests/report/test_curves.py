@@ -134,6 +134,7 @@ def test_pictures_of_few_and_many_arms(
     assert sorted(p for line in axes.lines if len(p := points(line)) > 2) == sorted(expected)
     labels = [text for text in texts(figures[0]) if "arm $x_" in text.get_text()]
     assert {label.get_text() for label in labels} == {curve.label for curve in labelled(curves)}
+    assert not any(label.get_parse_math() for label in labels), "a dollar sign is one"
     assert outside(figures[0]) == []
     assert overlapping(labels) == []
 

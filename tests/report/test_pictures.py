@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 
 import pytest
-from figure_contents import marked, outside, points, words
+from figure_contents import marked, outside, points, texts, words
 from matplotlib.figure import Figure
 from synthetic_runs import SweepFactory
 from synthetic_studies import StudyFactory
@@ -132,7 +132,13 @@ def test_sensitivity_is_drawn_only_with_trials(
     best = [(r.choice.value, r.losses[r.choice.value]) for r in found if r.choice]
     assert large == [choice for choice in best if choice[1] is not None]
     assert bool(large) == chosen
-    assert {response.label for response in found} <= set(words(figure))
+    labels = {response.label for response in found}
+    named = [text for text in texts(figure) if text.get_text() in labels]
+    assert len(named) == len(found) == 5
+    figure.canvas.draw()
+    beside = budget.get_tightbbox()
+    assert beside is not None
+    assert all(text.get_window_extent().x1 < beside.x0 for text in named)
     assert len(budget.lines) == 4, "the best of k trials that all failed is not a point"
     assert outside(figure) == []
 

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
 SIZE_INCHES = (11.0, 5.0)
-LEFT, BOTTOM, HEIGHT, GAP, SMALL = 0.07, 0.12, 0.8, 0.055, 0.2
+LEFT, BOTTOM, HEIGHT, GAP, SMALL = 0.07, 0.12, 0.8, 0.07, 0.2
 CHARACTER_WIDTH = 0.0062
 LONGEST_LABEL = 36
 FAR, FAR_BEST = 4.0, 2.5
@@ -37,13 +37,13 @@ class Response:
 
     @property
     def label(self) -> str:
-        """The arm's name, with its choice."""
-        chosen = f"{self.choice.value:g}" if self.choice else "none worked"
-        edge = ", edge" if self.choice and self.choice.edge else ""
+        """The arm's name, with its choice once tuning has ended."""
         name = self.arm
         if len(name) > LONGEST_LABEL:
             name = name[: LONGEST_LABEL - 3] + "..."
-        return f"{name} ({chosen}{edge})"
+        if self.choice is None:
+            return name
+        return f"{name} ({self.choice.value:g}{', edge' if self.choice.edge else ''})"
 
 
 def draw_sensitivity(table: Table, path: Path) -> bool:
