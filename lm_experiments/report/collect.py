@@ -9,15 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from lm_experiments.rundir.live import run_state
-from lm_experiments.rundir.results import (
-    BROKEN,
-    DONE,
-    FAILED,
-    NON_FINITE,
-    OK,
-    Result,
-    read_result,
-)
+from lm_experiments.rundir.results import BROKEN, DONE, FAILED, NON_FINITE, OK, Result, read_result
 from lm_experiments.rundir.study import TUNE, Study
 from lm_experiments.rundir.sweeps import SweepRecord, SweepRow, open_sweep, run_directories
 

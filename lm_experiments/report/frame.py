@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import typing
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -14,7 +14,7 @@ from lm_experiments.rundir.names import METRICS
 from lm_experiments.rundir.results import Result, RunError
 
 if TYPE_CHECKING:
-    from pandas import DataFrame
+    from pandas import DataFrame, Series
 
 # What says which run a row is; the rest of the result's own arm, seed and hash repeats it.
 IDENTITY = ("sweep", "arm", "seed", "role", "directory")
@@ -62,7 +62,9 @@ def result_columns() -> dict[str, str]:
 def _run_frame(sweep: Sweep, runs: Sequence[Run]) -> DataFrame:
     import pandas as pd
 
-    frame = pd.DataFrame([_record(sweep, run) for run in runs])
+    # Nested fields become columns with dotted names.
+    frame = pd.json_normalize([_record(sweep, run) for run in runs])
+    frame = frame.drop(columns=list(NESTED), errors="ignore")
     declared = [name for name in frame.columns if name.startswith(("setting.", "axis."))]
     results = result_columns()
     known = [*IDENTITY, *STATE, *declared, *results]
@@ -76,10 +78,10 @@ def _run_frame(sweep: Sweep, runs: Sequence[Run]) -> DataFrame:
 
 
 def _record(sweep: Sweep, run: Run) -> dict[str, Any]:
-    result = _flat(dataclasses.asdict(run.result))
+    result = dataclasses.asdict(run.result)
     # The plan says what the run is; its directory may hold another run's past.
     for name in ("arm", "seed", "status", "config_hash"):
-        result.pop(name, None)
+        del result[name]
     return {
         **_identity(sweep, run),
         "status": run.status,
@@ -96,28 +98,13 @@ def _identity(sweep: Sweep, run: Run) -> dict[str, Any]:
     return dict(zip(IDENTITY, values, strict=True))
 
 
-def _flat(values: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
-    flat: dict[str, Any] = {}
-    for key, value in values.items():
-        if isinstance(value, Mapping):
-            flat |= _flat(value, f"{prefix}{key}.")
-        elif value is not None:
-            flat[f"{prefix}{key}"] = value
-    return flat
-
-
-def _numeric(name: str, values: Iterable[Any]) -> bool:
+def _numeric(name: str, values: Series[Any]) -> bool:
     """Whether a column beside the result's own holds numbers only; axes hold typed text."""
-    known = [value for value in values if value is not None and value == value]
-    if name.startswith("axis."):
-        return bool(known) and all(_is_number(str(value)) for value in known)
-    of_runs = name.startswith(("setting.", "parameters."))
-    return of_runs and bool(known)
-
-
-def _is_number(text: str) -> bool:
+    known = values.dropna()
+    if known.empty or not name.startswith(("axis.", "setting.", "parameters.")):
+        return False
     try:
-        float(text)
+        known.astype("float64")
     except ValueError:
         return False
     return True

@@ -30,26 +30,22 @@ def write_atomically(path: Path, text: str) -> None:
     Raises:
         OSError: naming the file, where it cannot be written.
     """
+    temporary: Path | None = None
     try:
-        _write(path, text)
-    except OSError as error:
-        raise OSError(error.errno, error.strerror, str(path)) from error
-
-
-def _write(path: Path, text: str) -> None:
-    descriptor, temporary = tempfile.mkstemp(
-        dir=path.parent, prefix=f".{path.name}.", suffix=UNFINISHED
-    )
-    try:
+        descriptor, name = tempfile.mkstemp(UNFINISHED, f".{path.name}.", path.parent)
+        temporary = Path(name)
         with os.fdopen(descriptor, "w", encoding="utf-8") as file:
             file.write(text)
             file.flush()
             os.fsync(file.fileno())
-        Path(temporary).chmod(0o666 & ~_UMASK)
-        Path(temporary).replace(path)
-    except BaseException:
-        Path(temporary).unlink(missing_ok=True)
-        raise
+        temporary.chmod(0o666 & ~_UMASK)
+        temporary.replace(path)
+    except OSError as error:
+        raise OSError(error.errno, error.strerror, str(path)) from error
+    finally:
+        # Nothing is left of it where it took the file's place.
+        if temporary:
+            temporary.unlink(missing_ok=True)
 
 
 def write_json(path: Path, value: Any) -> None:
@@ -88,11 +84,6 @@ def number_or_word(value: Any) -> Any:
     return SPECIAL_NUMBERS.get(value, value) if isinstance(value, str) else value
 
 
-def _umask() -> int:
-    current = os.umask(0o077)
-    os.umask(current)
-    return current
-
-
 # Looked at once, while nothing else runs: it can be read only by setting it for a moment.
-_UMASK = _umask()
+_UMASK = os.umask(0o077)
+os.umask(_UMASK)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Literal
 
 from lm_experiments.report.pictures.line_styles import INK
 
@@ -44,9 +44,14 @@ def picture(path: Path, size: tuple[float, float]) -> Iterator[Figure]:
         figure.savefig(path, metadata={"Software": None})
 
 
-def plain_frame(axes: Axes, grid: str) -> None:
+def shortened(text: str, longest: int) -> str:
+    """The text, cut and marked with dots when it is longer."""
+    return text if len(text) <= longest else text[: longest - 3] + "..."
+
+
+def plain_frame(axes: Axes, grid: Literal["x", "y"]) -> None:
     """Two spines, light grid lines along "x" or "y", and no black but the ink's."""
-    axes.grid(axis="x" if grid == "x" else "y", color="#e4e4e4", linewidth=0.7)
+    axes.grid(axis=grid, color="#e4e4e4", linewidth=0.7)
     axes.set_axisbelow(True)
     axes.spines[["top", "right"]].set_visible(False)
     axes.tick_params(colors=INK)

@@ -46,7 +46,7 @@ class LineStyle:
         }
 
 
-def axis_levels(table: Table) -> dict[str, list[str]]:
+def _axis_levels(table: Table) -> dict[str, list[str]]:
     """The levels of each axis in declared order; empty when there are too many to draw apart."""
     by_arm = arm_levels(table.sweep)
     if not by_arm or len(table.axes) > len(_CHANNELS):
@@ -61,11 +61,16 @@ def axis_levels(table: Table) -> dict[str, list[str]]:
 
 def line_styles(table: Table) -> dict[str, LineStyle]:
     """A style for each arm: by its levels, or else a cycle through colours, then dashes."""
-    levels = axis_levels(table)
-    if not levels:
-        return {arm: _cycled(i) for i, arm in enumerate(table.sweep.arms)}
-    by_arm = arm_levels(table.sweep)
-    return {arm: LineStyle(**_looks(levels, given)) for arm, given in by_arm.items()}
+    levels = _axis_levels(table)
+    styles = {}
+    for i, arm in enumerate(table.sweep.arms):
+        turn, color = divmod(i, len(COLORS))
+        styles[arm] = LineStyle(COLORS[color], DASHES[turn % len(DASHES)])
+    for arm, given in arm_levels(table.sweep).items() if levels else ():
+        pairs = zip(reversed(levels.values()), reversed(given), _CHANNELS, strict=False)
+        looks = {channel: looks[names.index(at)] for names, at, (channel, looks) in pairs}
+        styles[arm] = LineStyle(**looks)
+    return styles
 
 
 def level_key(table: Table) -> list[Line2D]:
@@ -73,22 +78,10 @@ def level_key(table: Table) -> list[Line2D]:
     from matplotlib.lines import Line2D
 
     handles = []
-    channels = zip(reversed(axis_levels(table).items()), _CHANNELS, strict=False)
+    channels = zip(reversed(_axis_levels(table).items()), _CHANNELS, strict=False)
     for (axis, names), (channel, looks) in reversed(list(channels)):
-        if len(names) == 1:
-            continue
-        for name, look in zip(names, looks, strict=False):
+        for name, look in zip(names, looks, strict=False) if len(names) > 1 else ():
             looked: dict[str, Any] = {channel: look}
-            style = LineStyle(**looked)
-            handles.append(Line2D([], [], label=f"{axis} {name}", **style.options()))
+            options = LineStyle(**looked).options()
+            handles.append(Line2D([], [], label=f"{axis} {name}", **options))
     return handles
-
-
-def _looks(levels: dict[str, list[str]], given: Sequence[str]) -> dict[str, Any]:
-    pairs = zip(reversed(levels.values()), reversed(given), _CHANNELS, strict=False)
-    return {channel: looks[names.index(level)] for names, level, (channel, looks) in pairs}
-
-
-def _cycled(index: int) -> LineStyle:
-    turn, color = divmod(index, len(COLORS))
-    return LineStyle(COLORS[color], DASHES[turn % len(DASHES)])

@@ -34,8 +34,7 @@ def verdict(contrast: Contrast | None, failures: tuple[int, int], complete: bool
     The interval beside it still tells the sign. The TOST p is not adjusted for the number of
     contrasts. Raises `ValueError` for a contrast that did not go through `adjust`.
     """
-    early = _before_testing(failures, complete)
-    if early is not None:
+    if early := _before_testing(failures, complete):
         return early
     if contrast is None:
         return NO_COMPARISON
@@ -59,8 +58,7 @@ def control_verdict(contrast: Contrast | None, failures: tuple[int, int], comple
     "identical" when it has exactly the baseline's loss on every common seed, otherwise "differs:
     the study is not reproducible". It has "no comparison" when it shares no seed.
     """
-    early = _before_testing(failures, complete)
-    if early is not None:
+    if early := _before_testing(failures, complete):
         return early
     if contrast is None or not contrast.paired:
         return NO_COMPARISON

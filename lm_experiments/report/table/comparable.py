@@ -57,12 +57,6 @@ def short_hash(digest: str | None) -> str | None:
     return head[:HASH_CHARACTERS] + plus + dirty
 
 
-TOKENIZER = Shared(
-    "tokenizer_hash",
-    lambda run: short_hash(run.result.tokenizer_hash),
-    "a token is not the same piece of text for them",
-    ("tokenizer", "data"),
-)
 SHARED = (
     Shared(
         "data_hash",
@@ -70,7 +64,12 @@ SHARED = (
         "they did not use the same data",
         _DATA,
     ),
-    TOKENIZER,
+    Shared(
+        "tokenizer_hash",
+        lambda run: short_hash(run.result.tokenizer_hash),
+        "a token is not the same piece of text for them",
+        _DATA,
+    ),
     Shared(
         "eval_context",
         lambda run: count_text(run.result.eval_context),
@@ -112,15 +111,18 @@ def differences(runs: Sequence[Run]) -> list[Difference]:
 
 def refuse_mixed(sweep: Sweep) -> None:
     """Raise `InputError` for runs that differ in what they share without meaning to."""
-    accidents = [d for d in differences(sweep.runs) if not d.on_purpose]
-    if not accidents:
-        return
-    told = "; and in ".join(_told(difference) for difference in accidents)
-    raise InputError(
-        f"The runs of {sweep.name!r} do not belong in one table, as they differ in {told}; "
-        "run the odd ones again under the same conditions, or type --allow-mixed to draw the "
-        "table with a warning."
-    )
+    accidents = []
+    for difference in differences(sweep.runs):
+        if not difference.on_purpose:
+            parts = [f"{value} in {_named(runs)}" for value, runs in difference.groups.items()]
+            shared = difference.shared
+            accidents.append(f"{shared.name} ({', '.join(parts)}: {shared.reason})")
+    if accidents:
+        raise InputError(
+            f"The runs of {sweep.name!r} do not belong in one table, as they differ in "
+            f"{'; and in '.join(accidents)}; run the odd ones again under the same conditions, or "
+            "type --allow-mixed to draw the table with a warning."
+        )
 
 
 def tokenizers_differ(sweep: Sweep) -> bool:
@@ -146,9 +148,8 @@ def _purpose(run: Run, keys: Iterable[str]) -> tuple[str, ...]:
 
 
 def _concerns(key: str, keys: Iterable[str]) -> bool:
-    if key in keys:
-        return True
-    return key not in _BATCHING and any(key.startswith(f"{group}.") for group in keys)
+    below = key not in _BATCHING and any(key.startswith(f"{group}.") for group in keys)
+    return below or key in keys
 
 
 def _grouped(runs: Iterable[Run], value: Callable[[Run], str | None]) -> dict[str, list[Run]]:
@@ -157,11 +158,6 @@ def _grouped(runs: Iterable[Run], value: Callable[[Run], str | None]) -> dict[st
         if (key := value(run)) is not None:
             groups.setdefault(key, []).append(run)
     return dict(sorted(groups.items(), key=lambda item: (-len(item[1]), item[0])))
-
-
-def _told(difference: Difference) -> str:
-    parts = [f"{value} in {_named(runs)}" for value, runs in difference.groups.items()]
-    return f"{difference.shared.name} ({', '.join(parts)}: {difference.shared.reason})"
 
 
 def _named(runs: Sequence[Run]) -> str:
