@@ -95,7 +95,6 @@ def watch(folder: Path, seconds: float, console: Console) -> None:
 
 
 def _screen(status: SweepStatus, console: Console) -> Group:
-    """Return what fits on the terminal's height."""
     lines = _closing_lines(status)
     room = max(3, console.height - len(lines) - 3)
     runs = sorted(status.runs, key=lambda run: STATES.index(run.state))
@@ -135,10 +134,10 @@ def _cells(run: RunStatus) -> list[str]:
 
 
 def _loss(run: RunStatus) -> str:
+    outcome = run.run.result.outcome
     if run.val_loss is not None:
-        outcome = "" if run.outcome in (None, OK) else f" {run.outcome}"
-        return f"val {run.val_loss:.4f}{outcome}"
-    return run.outcome or ("" if run.train_loss is None else f"train {run.train_loss:.4f}")
+        return f"val {run.val_loss:.4f}" + ("" if outcome in (None, OK) else f" {outcome}")
+    return outcome or ("" if run.train_loss is None else f"train {run.train_loss:.4f}")
 
 
 def _time(run: RunStatus) -> str:

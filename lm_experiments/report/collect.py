@@ -66,6 +66,11 @@ class Run:
         return f"{commit}+dirty" if commit and self.result.dirty else commit
 
     @property
+    def code(self) -> str | None:
+        """The hash of the code, or else its commit."""
+        return self.result.code_hash or self.commit
+
+    @property
     def error(self) -> str | None:
         """What stopped the run, on one line."""
         return str(self.result.error) if self.result.error else None
@@ -133,16 +138,6 @@ class Sweep:
     extra: tuple[Path, ...] = ()
 
     @property
-    def name(self) -> str:
-        """The sweep's name."""
-        return self.record.name
-
-    @property
-    def axes(self) -> tuple[str, ...]:
-        """The swept keys."""
-        return tuple(self.record.axes)
-
-    @property
     def study(self) -> Study | None:
         """The declared study, None for a sweep that declares nothing."""
         return self.record.study
@@ -166,11 +161,7 @@ class Sweep:
 
 
 def collect(sweep_dir: str | Path) -> Sweep:
-    """Read a sweep's folder.
-
-    Raises:
-        InputError: where the folder does not exist, holds no runs, or holds a damaged file.
-    """
+    """Read a sweep's folder; `InputError` where it is absent, has no runs or a damaged file."""
     folder = Path(sweep_dir)
     record = open_sweep(folder)
     runs = [read_run(folder, row) for row in record.runs]
@@ -185,11 +176,7 @@ def collect(sweep_dir: str | Path) -> Sweep:
 
 
 def read_run(folder: Path, row: SweepRow) -> Run:
-    """Read one planned run.
-
-    Raises:
-        InputError: where its ``result.json`` is damaged.
-    """
+    """Read one planned run; `InputError` where its ``result.json`` is damaged."""
     directory = folder / row.directory
     result = read_result(directory)
     status = run_state(directory, result)

@@ -37,12 +37,8 @@ def load(sweep_dir: str | Path, curves: bool = False) -> DataFrame:
     same whatever the runs hold. Numbers are float64, NaN where a run has none; losses are in nats
     per token.
 
-    Args:
-        sweep_dir: the sweep's folder.
-        curves: return one row per run, step and metric instead: identity, step, metric, value.
-
-    Raises:
-        InputError: as `collect` does.
+    With `curves`, one row per run, step and metric: identity, step, metric, value. Raises
+    `InputError` as `collect` does.
     """
     sweep = collect(sweep_dir)
     runs = [*sweep.runs, *sweep.trials]
@@ -88,13 +84,13 @@ def _record(sweep: Sweep, run: Run) -> dict[str, Any]:
         "config_hash": run.config_hash,
         "usable": run.usable,
         **{f"setting.{key}": value for key, value in run.setting.items()},
-        **{f"axis.{axis}": run.overrides.get(axis) for axis in sweep.axes},
+        **{f"axis.{axis}": run.overrides.get(axis) for axis in sweep.record.axes},
         **result,
     }
 
 
 def _identity(sweep: Sweep, run: Run) -> dict[str, Any]:
-    values = (sweep.name, run.arm, run.seed, run.role, run.directory.name)
+    values = (sweep.record.name, run.arm, run.seed, run.role, run.directory.name)
     return dict(zip(IDENTITY, values, strict=True))
 
 
@@ -114,21 +110,15 @@ def _curve_frame(sweep: Sweep, runs: Sequence[Run]) -> DataFrame:
     import pandas as pd
 
     columns = [*IDENTITY, "step", "metric", "value"]
-    rows = [
-        (*_identity(sweep, run).values(), step, metric, value)
+    # Of a step that a resumed run logged twice, the later row counts.
+    logged = {
+        (*_identity(sweep, run).values(), row["step"], metric): float(value)
         for run in runs
-        for (step, metric), value in _logged(run).items()
-    ]
-    texts = ("sweep", "arm", "role", "directory", "metric")
-    types = {"seed": "int64", "step": "int64", "value": "float64", **dict.fromkeys(texts, "string")}
-    return pd.DataFrame(rows, columns=columns).astype(types)
-
-
-def _logged(run: Run) -> dict[tuple[int, str], float]:
-    """The run's logged numbers; of a step logged twice by a resumed run, the later."""
-    return {
-        (row["step"], metric): float(value)
         for row in read_rows(run.directory / METRICS)
         for metric, value in row.items()
         if metric != "step" and type(value) in (int, float)
     }
+    rows = [(*key, value) for key, value in logged.items()]
+    texts = ("sweep", "arm", "role", "directory", "metric")
+    types = {"seed": "int64", "step": "int64", "value": "float64", **dict.fromkeys(texts, "string")}
+    return pd.DataFrame(rows, columns=columns).astype(types)

@@ -66,11 +66,6 @@ class RunStatus:
         return self.run.status
 
     @property
-    def outcome(self) -> str | None:
-        """How a run that is done turned out."""
-        return self.run.result.outcome
-
-    @property
     def traceback(self) -> Path | None:
         """The file with the traceback of a failed run."""
         error = self.run.result.error
@@ -116,22 +111,19 @@ class SweepStatus:
     def seconds_left(self, at_once: int | None = None) -> float | None:
         """Return the seconds until the last run ends, None where nothing was measured.
 
-        Args:
-            at_once: how many runs are trained side by side; None for as many as run now.
+        ``at_once`` runs are trained side by side, by default as many as run now.
         """
         left = [run.left for run in self.runs if run.left is not None]
         if len(left) < self.remaining:
             return None
-        side_by_side = at_once or max(1, self.counts[RUNNING])
         longest = max((run.left or 0.0 for run in self.runs if run.state == RUNNING), default=0.0)
-        return max(longest, sum(left) / side_by_side)
+        return max(longest, sum(left) / (at_once or max(1, self.counts[RUNNING])))
 
 
 def sweep_status(folder: Path) -> SweepStatus:
     """Return where every planned run stands, or every run found where no plan is recorded.
 
-    Raises:
-        InputError: where the folder is not that of a sweep.
+    Raises `InputError` for a folder that is not a sweep's.
     """
     record = open_sweep(folder)
     # A directory that serves two purposes is one run, named by the first.

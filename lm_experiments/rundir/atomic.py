@@ -27,8 +27,7 @@ def remove_unfinished(folder: Path, names: str = "*") -> None:
 def write_atomically(path: Path, text: str) -> None:
     """Write a UTF-8 file so that nobody ever sees half of it; what was there is replaced.
 
-    Raises:
-        OSError: naming the file, where it cannot be written.
+    An `OSError` names this file.
     """
     temporary: Path | None = None
     try:
@@ -55,12 +54,7 @@ def write_json(path: Path, value: Any) -> None:
 
 
 def read_object(path: Path) -> dict[str, Any]:
-    """Return the JSON object in a file.
-
-    Raises:
-        FileNotFoundError: where there is no file.
-        InputError: where it holds something else.
-    """
+    """Return the JSON object in a file; `FileNotFoundError`, or `InputError` for another value."""
     try:
         value = json.loads(path.read_bytes())
     except ValueError:

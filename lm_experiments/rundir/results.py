@@ -112,11 +112,7 @@ _FIELDS = frozenset(field.name for field in dataclasses.fields(Result))
 
 
 def read_result(run_dir: Path) -> Result | None:
-    """Return the run's result, None where there is none.
-
-    Raises:
-        InputError: where the file is there and does not say how the run ended.
-    """
+    """Return the run's result, None where there is none; `InputError` where it is damaged."""
     path = run_dir / RESULT
     try:
         values = read_object(path)

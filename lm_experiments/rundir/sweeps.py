@@ -64,11 +64,7 @@ class SweepRecord:
 
 
 def read_sweep(folder: Path) -> SweepRecord | None:
-    """Return the folder's record, None where there is none.
-
-    Raises:
-        InputError: where the file is there and is no such record.
-    """
+    """Return the folder's record, None where there is none; `InputError` where it is damaged."""
     path = folder / SWEEP
     try:
         values = read_object(path)
@@ -83,8 +79,7 @@ def read_sweep(folder: Path) -> SweepRecord | None:
 def open_sweep(folder: Path) -> SweepRecord:
     """Return the folder's record; without ``sweep.json``, a record of the runs found in it.
 
-    Raises:
-        InputError: where the folder holds no runs, with the folder that may be meant.
+    Raises `InputError` for a folder without runs, with the folder that may be meant.
     """
     if not folder.is_dir():
         names = [path.name for path in folder.parent.glob("*") if path.is_dir()]

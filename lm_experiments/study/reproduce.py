@@ -12,6 +12,8 @@ from pathlib import Path
 from statistics import stdev
 from typing import Any
 
+import yaml
+
 from lm_experiments.errors import InputError
 from lm_experiments.launch.processes import train
 from lm_experiments.registry import UnknownComponentError
@@ -137,9 +139,7 @@ def draw_cells(table: Path, count: int, seed: int) -> list[Cell]:
 
     Each arm is drawn at most once, and one of its seeds; the order that is drawn does not depend
     on which other arms there are. Runs that blew up or failed have no loss to compare.
-
-    Raises:
-        InputError: where the table cannot be read, or its runs are not those it was made from.
+    Raises `InputError` where the table cannot be read or its runs are not those it was made from.
     """
     if count < 1:
         raise InputError(f"--cells {count} must be 1 or more.")
@@ -160,9 +160,7 @@ def draw_cells(table: Path, count: int, seed: int) -> list[Cell]:
 def plan_cell(cell: Cell, out: Path, code_paths: Sequence[str]) -> PlannedRun:
     """Return the cell as a run in the sweep folder ``out``; ``code_paths`` are loaded already.
 
-    Raises:
-        InputError: where its corpus, its configuration or its code is not what the table was made
-            from, or is missing.
+    Raises `InputError` where its corpus, configuration or code is missing or is another one.
     """
     config = _configuration(cell, out, code_paths)
     run = planned(config)
@@ -215,26 +213,24 @@ def check_fresh(out: Path) -> None:
 def result_lines(found: Sequence[Retrained]) -> list[str]:
     """Return the comparison as lines with aligned columns, and what explains it under them."""
     rows = [["cell", "recorded", "retrained", "difference", "noise", "verdict"]]
+    explained = ["Final validation losses, in nats per token."]
     for item in found:
         cell, loss, difference = item.cell, item.val_loss, item.difference
         retrained = "" if loss is None else f"{loss:.6f}"
         change = "" if difference is None else f"{difference:+.2e}" if difference else "0"
         noise = f"{cell.noise:.4f} ({cell.noise_rule})"
         rows.append([cell.label, f"{cell.val_loss:.6f}", retrained, change, noise, item.verdict])
-    explained = [line for item in found for line in _explanation(item)]
-    return [*aligned(rows), "Final validation losses, in nats per token.", *explained]
+        if item.verdict != BIT_EQUAL:
+            explained.append(f"{cell.label}: {_explanation(item)}")
+    return [*aligned(rows), *explained]
 
 
-def _explanation(item: Retrained) -> list[str]:
-    label = item.cell.label
+def _explanation(item: Retrained) -> str:
     if item.verdict == FAILED:
-        return [f"{label}: {item.reason}"]
-    if item.verdict == BIT_EQUAL:
-        return []
+        return str(item.reason)
     if item.changed:
-        return [f"{label}: bit-equality was not to be expected: {'; '.join(item.changed)}."]
-    same = ", ".join(CONDITIONS)
-    return [f"{label}: bit-equality was to be expected, since {same} are the same."]
+        return f"bit-equality was not to be expected: {'; '.join(item.changed)}."
+    return f"bit-equality was to be expected, since {', '.join(CONDITIONS)} are the same."
 
 
 def _read_table(table: Path) -> dict[str, Any]:
@@ -310,8 +306,6 @@ def _recorded(directory: Path) -> RunConfig:
     try:
         return load_config(directory)
     except UnknownComponentError as error:
-        import yaml
-
         values = yaml.safe_load((directory / CONFIG).read_text(encoding="utf-8"))
         raise _code_is_missing(directory, values.get("code_paths") or [], error) from None
 
@@ -327,7 +321,6 @@ def _code_is_missing(
 
 
 def _changes(then: Result, now: Result) -> list[str]:
-    """Return in words what was not the same for two results."""
     return [
         f"{name} {value(then)} then, {value(now)} now"
         for name, value in CONDITIONS.items()

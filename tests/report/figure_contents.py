@@ -37,26 +37,23 @@ def outside(figure: Figure) -> list[str]:
     figure.canvas.draw()
     canvas = figure.bbox
     missed = []
-    for text in texts(figure):
+    undrawn = [text for axes in figure.axes for text in beyond_limits(axes)]
+    for text in (text for text in texts(figure) if text not in undrawn):
         box = text.get_window_extent()
-        # Tick labels beyond the limits are never drawn.
-        if text.axes is not None and text in [*ticks(text.axes)] and not in_limits(text):
-            continue
         inside = box.x0 >= 0 and box.y0 >= 0 and box.x1 <= canvas.x1 and box.y1 <= canvas.y1
         if not inside:
             missed.append(text.get_text())
     return missed
 
 
-def ticks(axes: Axes) -> list[Text]:
-    return [*axes.get_xticklabels(), *axes.get_yticklabels()]
-
-
-def in_limits(text: Text) -> bool:
-    assert text.axes is not None
-    (left, right), (low, high) = sorted(text.axes.get_xlim()), sorted(text.axes.get_ylim())
-    x, y = text.get_position()
-    return (left <= x <= right) or (low <= y <= high)
+def beyond_limits(axes: Axes) -> list[Text]:
+    """The tick labels beyond the limits, which are never drawn."""
+    found = []
+    for axis in (axes.xaxis, axes.yaxis):
+        low, high = sorted(axis.get_view_interval())
+        placed = zip(axis.get_majorticklabels(), axis.get_majorticklocs(), strict=True)
+        found += [label for label, place in placed if not low <= place <= high]
+    return found
 
 
 def overlapping(found: Sequence[Text]) -> list[tuple[str, str]]:

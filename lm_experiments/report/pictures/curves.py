@@ -10,8 +10,16 @@ from statistics import fmean
 from typing import TYPE_CHECKING, Literal
 
 from lm_experiments.report.collect import Run
-from lm_experiments.report.pictures.figure import picture, plain_frame, shortened
-from lm_experiments.report.pictures.line_styles import FAINT, INK, LineStyle, level_key, line_styles
+from lm_experiments.report.pictures.figure import (
+    FAINT,
+    INK,
+    LineStyle,
+    level_key,
+    line_styles,
+    picture,
+    plain_frame,
+    shortened,
+)
 from lm_experiments.report.statistics.contrasts import summarize
 from lm_experiments.report.table.rows import Row, Table
 from lm_experiments.rundir.metrics import read_rows
@@ -171,7 +179,9 @@ def _frame(axes: Axes, table: Table, x_label: str) -> None:
     seeds = "mean over seeds, band of one sd" if table.most_seeds > 1 else "one seed per arm"
     tune = table.tune
     at = f", each arm at its own best {tune.key}" if tune and tune.chosen else ""
-    axes.set_title(f"{table.sweep.name}: validation loss{at} ({seeds})", loc="left", color=INK)
+    axes.set_title(
+        f"{table.sweep.record.name}: validation loss{at} ({seeds})", loc="left", color=INK
+    )
     axes.set_xlabel(f"{x_label}, without the first {SKIPPED_FRACTION:.0%}", color=INK)
     axes.set_ylabel("validation loss (nats per token)", color=INK)
     axes.xaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:,.0f}"))

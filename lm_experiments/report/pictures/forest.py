@@ -6,8 +6,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from lm_experiments.report.pictures.figure import nearest, picture, plain_frame, shortened
-from lm_experiments.report.pictures.line_styles import INK
+from lm_experiments.report.pictures.figure import INK, nearest, picture, plain_frame, shortened
 from lm_experiments.report.statistics.compare import Comparison
 from lm_experiments.report.statistics.contrasts import Contrast
 from lm_experiments.report.statistics.verdicts import BETTER, EQUIVALENT, WORSE
@@ -81,7 +80,7 @@ def _title(table: Table, count: int) -> str:
     left_out = f" (the first {MOST_ROWS} of {count})" if count > MOST_ROWS else ""
     state = "" if table.sweep.complete else f"; {headline(table).partition(',')[0]}"
     measure = "validation loss" if table.metric == "val_loss" else LOSS_TITLES[table.metric]
-    return f"{table.sweep.name}: difference in {measure}{at}{left_out}{state}"
+    return f"{table.sweep.record.name}: difference in {measure}{at}{left_out}{state}"
 
 
 def _label(item: Comparison, table: Table) -> str:

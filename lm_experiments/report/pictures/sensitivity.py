@@ -11,8 +11,15 @@ from statistics import fmean
 from typing import TYPE_CHECKING, Any
 
 from lm_experiments.report.pictures.curves import spread
-from lm_experiments.report.pictures.figure import nearest, picture, plain_frame, shortened
-from lm_experiments.report.pictures.line_styles import INK, LineStyle, line_styles
+from lm_experiments.report.pictures.figure import (
+    INK,
+    LineStyle,
+    line_styles,
+    nearest,
+    picture,
+    plain_frame,
+    shortened,
+)
 from lm_experiments.report.statistics.tuning import expected_best
 from lm_experiments.report.table.columns import LOSS_TITLES, UNITS
 from lm_experiments.report.table.rows import Table
@@ -114,7 +121,7 @@ def _sensitivity(
     axes.set_xticks(values, [f"{value:g}" for value in values])
     axes.set_xticks([], minor=True)
     measure = "validation loss" if table.metric == "val_loss" else LOSS_TITLES[table.metric]
-    axes.set_title(f"{table.sweep.name}: {measure} by {key}", loc="left", color=INK)
+    axes.set_title(f"{table.sweep.record.name}: {measure} by {key}", loc="left", color=INK)
     axes.set_xlabel(f"{key} ({_signs(found, axes.get_ylim()[1])})", color=INK)
     axes.set_ylabel(f"{measure} ({UNITS[table.metric]})", color=INK)
     for order, response in enumerate(found):
@@ -168,7 +175,7 @@ def _labels(axes: Axes, found: Sequence[Response], styles: dict[str, LineStyle])
         spot = (1.035, (place - low) / (high - low))
         ys = ((max(low, ends[i][0]) - low) / (high - low), spot[1])
         style = styles[found[i].arm]
-        look = {"color": style.color, "lw": 1.4, "ls": style.dashes}
+        look: dict[str, Any] = {"color": style.color, "lw": 1.4, "ls": style.dashes}
         axes.plot((1.0, 1.028), ys, clip_on=False, transform=axes.transAxes, **look)
         axes.text(*spot, found[i].label, transform=axes.transAxes, va="center", size=9, color=INK)
 

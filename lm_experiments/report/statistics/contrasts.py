@@ -74,8 +74,11 @@ def summarize(values: Iterable[float]) -> Summary | None:
     mean = numbers[0] if len(set(numbers)) == 1 else math.fsum(numbers) / n
     if n == 1:
         return Summary(mean, None, 1, None)
+    # Imported here because scipy is slow to load.
+    from scipy.special import stdtrit
+
     sd = math.sqrt(math.fsum((x - mean) ** 2 for x in numbers) / (n - 1))
-    return Summary(mean, sd, n, t_quantile(n - 1) * sd / math.sqrt(n))
+    return Summary(mean, sd, n, float(stdtrit(n - 1, 0.5 + CONFIDENCE / 2)) * sd / math.sqrt(n))
 
 
 def contrast(
@@ -141,14 +144,6 @@ def sign_flip_p(differences: Sequence[float]) -> float | None:
     # Patterns that tie in exact arithmetic may differ in the last bits.
     slack = 1e-12 * math.fsum(abs(x) for x in differences)
     return float(np.mean(np.abs(sums) >= abs(math.fsum(differences)) - slack))
-
-
-def t_quantile(degrees: float) -> float:
-    """The two-sided 95 % point of Student's t with this many degrees of freedom."""
-    # Imported here because scipy is slow to load.
-    from scipy.special import stdtrit
-
-    return float(stdtrit(degrees, 0.5 + CONFIDENCE / 2))
 
 
 def _paired(differences: tuple[float, ...], margin: float | None) -> Contrast:

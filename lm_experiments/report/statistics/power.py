@@ -29,7 +29,17 @@ def smallest_resolvable(
         )
     if n < 2:
         return None
-    return _shift_for(n - 1, power, alpha) * sd_difference / math.sqrt(n)
+    # Imported here because scipy is slow to load.
+    from scipy.optimize import brentq
+
+    def lacking(shift: float) -> float:
+        return _power(shift, n - 1, alpha) - power
+
+    high = 1.0
+    while lacking(high) < 0:
+        high *= 2
+    shift = float(brentq(lacking, 0.0, high, xtol=1e-12, rtol=1e-12))
+    return shift * sd_difference / math.sqrt(n)
 
 
 def resolvable_from_baseline(sd_baseline: float, n: int, alpha: float = ALPHA) -> float | None:
@@ -54,16 +64,3 @@ def _power(shift: float, degrees: int, alpha: float) -> float:
     weights = np.exp(-(normal**2) / 2)
     below = gammainc(degrees / 2, degrees * ((shift + normal) / critical) ** 2 / 2)
     return float(weights @ below / weights.sum())
-
-
-def _shift_for(degrees: int, power: float, alpha: float) -> float:
-    """The noncentrality at which the test has this power."""
-    from scipy.optimize import brentq
-
-    def lacking(shift: float) -> float:
-        return _power(shift, degrees, alpha) - power
-
-    high = 1.0
-    while lacking(high) < 0:
-        high *= 2
-    return float(brentq(lacking, 0.0, high, xtol=1e-12, rtol=1e-12))

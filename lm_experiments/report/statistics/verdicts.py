@@ -23,11 +23,8 @@ def verdict(contrast: Contrast | None, failures: tuple[int, int], complete: bool
     """The one claim a declared contrast supports; a lower loss is better.
 
     `failures` is (failed runs, planned runs) of the arm and `complete` is whether every run of
-    the study has ended. The first that applies: "unfinished", as no claim is made halfway;
-    "fails k of n" after any failure, as the mean of the survivors flatters the arm; "no
-    comparison" where an arm has no loss (None); "exploratory, n = 1" below three seeds;
-    "equivalent" when the TOST p is below .05; "better" or "worse" when the adjusted p is;
-    else "unresolved".
+    the study has ended: no claim is made halfway, and none but "fails k of n" after a failure,
+    as the mean of the survivors flatters the arm.
 
     Equivalence goes before significance: the margin was declared as the largest difference that
     does not matter, so one shown to be smaller is not an improvement, however certain its sign.

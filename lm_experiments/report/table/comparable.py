@@ -29,10 +29,14 @@ class Shared:
     """
 
     name: str
-    value: Callable[[Run], str | None]
     reason: str
     keys: tuple[str, ...] = ()
     trained: bool = False
+
+    def value(self, run: Run) -> str | None:
+        """The run's value as text, a hash by its beginning."""
+        value = run.fact(self.name)
+        return short_hash(value) if isinstance(value, str) else count_text(value)
 
 
 @dataclass(frozen=True)
@@ -58,43 +62,18 @@ def short_hash(digest: str | None) -> str | None:
 
 
 SHARED = (
-    Shared(
-        "data_hash",
-        lambda run: short_hash(run.result.data_hash),
-        "they did not use the same data",
-        _DATA,
-    ),
-    Shared(
-        "tokenizer_hash",
-        lambda run: short_hash(run.result.tokenizer_hash),
-        "a token is not the same piece of text for them",
-        _DATA,
-    ),
-    Shared(
-        "eval_context",
-        lambda run: count_text(run.result.eval_context),
-        # Not excused by an arm's own context length: its loss is measured on easier tokens.
-        "a loss with more context is a lower loss",
-    ),
-    Shared(
-        "val_tokens",
-        lambda run: count_text(run.result.val_tokens),
-        "their losses are over different text",
-        (*_DATA, *_SIZES),
-        trained=True,
-    ),
+    Shared("data_hash", "they did not use the same data", _DATA),
+    Shared("tokenizer_hash", "a token is not the same piece of text for them", _DATA),
+    # Not excused by an arm's own context length: its loss is measured on easier tokens.
+    Shared("eval_context", "a loss with more context is a lower loss"),
+    Shared("val_tokens", "their losses are over different text", (*_DATA, *_SIZES), trained=True),
     Shared(
         "tokens",
-        lambda run: count_text(run.result.tokens),
         "they did not train on the same budget",
         ("trainer.max_steps", "trainer", "data.batch_size", "data", *_SIZES),
         trained=True,
     ),
-    Shared(
-        "code",
-        lambda run: short_hash(run.result.code_hash or run.commit),
-        "what they ran is not the same program",
-    ),
+    Shared("code", "what they ran is not the same program"),
 )
 
 
@@ -119,7 +98,7 @@ def refuse_mixed(sweep: Sweep) -> None:
             accidents.append(f"{shared.name} ({', '.join(parts)}: {shared.reason})")
     if accidents:
         raise InputError(
-            f"The runs of {sweep.name!r} do not belong in one table, as they differ in "
+            f"The runs of {sweep.record.name!r} do not belong in one table, as they differ in "
             f"{'; and in '.join(accidents)}; run the odd ones again under the same conditions, or "
             "type --allow-mixed to draw the table with a warning."
         )

@@ -49,7 +49,7 @@ def json_text(table: Table) -> str:
     """
     content = {
         "format": FORMAT,
-        "name": table.sweep.name,
+        "name": table.sweep.record.name,
         "command": table.sweep.record.command,
         "headline": headline(table),
         "complete": table.sweep.complete,

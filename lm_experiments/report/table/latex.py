@@ -28,8 +28,8 @@ def latex(table: Table) -> str:
     r"""A `table` environment to `\input`; the document needs `\usepackage{booktabs}`."""
     chosen = [column for column in columns(table) if column.printed]
     marks = [OUTCOME_MARK if c.title == "outcome" else "r" if c.right else "l" for c in chosen]
-    caption = f"{table.sweep.name}: {headline(table)} {legend(table)}"
-    label = re.sub(r"[^A-Za-z0-9]+", "-", table.sweep.name).strip("-")
+    caption = f"{table.sweep.record.name}: {headline(table)} {legend(table)}"
+    label = re.sub(r"[^A-Za-z0-9]+", "-", table.sweep.record.name).strip("-")
     lines = [
         "% Needs \\usepackage{booktabs}.",
         "\\begin{table}[tbp]",

@@ -183,7 +183,7 @@ def build_table(sweep: Sweep, baseline: str | None = None, allow_mixed: bool = F
     resolvable = None
     if loss and loss.sd is not None and plan.family:
         resolvable = resolvable_from_baseline(loss.sd, loss.n, alpha=ALPHA / plan.family)
-    axes = sweep.axes if levels else ()
+    axes = tuple(sweep.record.axes) if levels else ()
     return Table(
         sweep, chosen, axes, tuple(rows), plan, tuple(comparisons), resolvable, allow_mixed
     )
@@ -191,11 +191,11 @@ def build_table(sweep: Sweep, baseline: str | None = None, allow_mixed: bool = F
 
 def arm_levels(sweep: Sweep) -> dict[str, tuple[str, ...]]:
     """Each arm's value on every axis; empty unless all arms set exactly the declared axes."""
-    levels = {}
+    axes, levels = sweep.record.axes, {}
     for run in sweep.runs:
-        if not sweep.axes or set(run.overrides) != set(sweep.axes):
+        if not axes or set(run.overrides) != set(axes):
             return {}
-        levels[run.arm] = tuple(run.overrides[axis] for axis in sweep.axes)
+        levels[run.arm] = tuple(run.overrides[axis] for axis in axes)
     return levels if len(levels) == len(sweep.arms) else {}
 
 
