@@ -161,7 +161,7 @@ def test_a_loss_that_is_not_finite_is_refused_by_seed(loss: float) -> None:
 def holm(*p_values: float) -> list[float | None]:
     """The adjusted p of contrasts with these p."""
     family = [replace(made([0.1, 0.2, 0.3]), p=p) for p in p_values]
-    return [item and item.adjusted_p for item in adjust(family)]
+    return [item.adjusted_p if item else None for item in adjust(family)]
 
 
 def test_holm_by_hand_keeps_order_and_never_decreases() -> None:
