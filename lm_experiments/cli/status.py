@@ -13,18 +13,11 @@ from rich.text import Text
 
 from lm_experiments.cli.arguments import answered, script_parser
 from lm_experiments.errors import InputError
-from lm_experiments.report.progress import (
-    STATES,
-    RunStatus,
-    SweepStatus,
-    summary,
-    sweep_status,
-)
+from lm_experiments.report.progress import STATES, RunStatus, SweepStatus, summary, sweep_status
 from lm_experiments.rundir.results import DONE, FAILED, INTERRUPTED, OK, RUNNING, WAITING
-from lm_experiments.rundir.words import duration
+from lm_experiments.rundir.words import aligned, duration
 
 _STYLES = {DONE: "green", RUNNING: "cyan", FAILED: "bold red", INTERRUPTED: "yellow"}
-
 
 USAGE = "%(prog)s runs/NAME [--watch SECONDS]"
 DESCRIPTION = """\
@@ -71,9 +64,10 @@ def _show_or_watch(folder: Path, seconds: float | None) -> None:
 
 def show(status: SweepStatus, console: Console) -> None:
     """Print the sweep: a table on a terminal, else plain lines, which are not wrapped."""
-    lines = closing_lines(status)
+    lines = _closing_lines(status)
     if not console.is_terminal:
-        console.file.write("\n".join([*plain_lines(status), *lines, ""]))
+        table = aligned([_cells(run) for run in status.runs])
+        console.file.write("\n".join([*table, *lines, ""]))
         return
     console.print(_table(status.runs))
     console.print(Text("\n".join(lines)), soft_wrap=True)
@@ -85,10 +79,14 @@ def watch(folder: Path, seconds: float, console: Console) -> None:
     On a terminal the picture is renewed in place, runs that need attention first; elsewhere each
     look is one line.
     """
-    if not console.is_terminal:
-        _watch_in_lines(folder, seconds, console)
-        return
     status = sweep_status(folder)
+    while not console.is_terminal:
+        console.file.write(f"{status.folder.name}: {summary(status)}\n")
+        console.file.flush()
+        if not status.remaining:
+            return
+        time.sleep(seconds)
+        status = sweep_status(folder)
     with Live(_screen(status, console), console=console, auto_refresh=False) as live:
         while status.remaining:
             time.sleep(seconds)
@@ -96,85 +94,53 @@ def watch(folder: Path, seconds: float, console: Console) -> None:
             live.update(_screen(status, console), refresh=True)
 
 
-def _watch_in_lines(folder: Path, seconds: float, console: Console) -> None:
-    while True:
-        status = sweep_status(folder)
-        console.file.write(f"{status.folder.name}: {summary(status)}\n")
-        console.file.flush()
-        if not status.remaining:
-            return
-        time.sleep(seconds)
-
-
 def _screen(status: SweepStatus, console: Console) -> Group:
-    """Return what fits on the terminal's height."""
-    lines = closing_lines(status)
+    lines = _closing_lines(status)
     room = max(3, console.height - len(lines) - 3)
     runs = sorted(status.runs, key=lambda run: STATES.index(run.state))
     more = f"... and {len(runs) - room} more" if len(runs) > room else ""
     return Group(_table(runs[:room]), Text(more, style="dim"), Text("\n".join(lines)))
 
 
-def closing_lines(status: SweepStatus) -> list[str]:
-    """Return what belongs under the table: totals, reasons of failures, how to go on."""
+def _closing_lines(status: SweepStatus) -> list[str]:
     lines = [f"{status.folder.name}: {summary(status)}."]
     if status.tuning:
         lines.append("Tuning has not ended; more runs are planned when it has.")
     for run in status.runs:
         if run.state == FAILED:
-            lines.append(f"{run.label} failed: {run.run.error}{_traceback(run)}")
+            log = f" (traceback in {run.traceback})" if run.traceback else ""
+            lines.append(f"{run.label} failed: {run.run.error}{log}")
     if status.command and status.counts[DONE] < len(status.runs) and not status.counts[RUNNING]:
         lines.append("To continue, repeat the command last used here; what is done stays done:")
         lines.append(f"  {status.command}")
     return lines
 
 
-def plain_lines(status: SweepStatus) -> list[str]:
-    """Return one line for each run, its columns aligned."""
-    rows = [_cells(run) for run in status.runs]
-    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
-    return [
-        "  ".join(f"{cell:<{width}}" for cell, width in zip(row, widths, strict=True)).rstrip()
-        for row in rows
-    ]
-
-
 def _table(runs: Sequence[RunStatus]) -> Table:
-    """Return the runs as a table for a terminal."""
     made = Table(box=None, padding=(0, 2, 0, 0), header_style="bold")
     for heading in ("state", "run", "step", "loss", "speed", "time"):
         made.add_column(heading, no_wrap=heading != "run", overflow="fold")
     for run in runs:
-        style = _STYLES.get(run.state, "dim")
         state, *others = _cells(run)
-        made.add_row(Text(state, style=style), *map(Text, others))
+        made.add_row(Text(state, style=_STYLES.get(run.state, "dim")), *map(Text, others))
     return made
 
 
 def _cells(run: RunStatus) -> list[str]:
+    budget = f" of {run.max_steps:,}" if run.max_steps else ""
+    step = "" if run.state == WAITING else f"step {run.step:,}{budget}"
     speed = f"{run.tokens_per_second:,.0f} tokens/s" if run.tokens_per_second else ""
-    return [run.state, run.label, _step(run), _loss(run), speed, _time(run)]
-
-
-def _step(run: RunStatus) -> str:
-    if run.state == WAITING:
-        return ""
-    return f"step {run.step:,}" + (f" of {run.max_steps:,}" if run.max_steps else "")
+    return [run.state, run.label, step, _loss(run), speed, _time(run)]
 
 
 def _loss(run: RunStatus) -> str:
+    outcome = run.run.result.outcome
     if run.val_loss is not None:
-        outcome = "" if run.outcome in (None, OK) else f" {run.outcome}"
-        return f"val {run.val_loss:.4f}{outcome}"
-    return run.outcome or ("" if run.train_loss is None else f"train {run.train_loss:.4f}")
+        return f"val {run.val_loss:.4f}" + ("" if outcome in (None, OK) else f" {outcome}")
+    return outcome or ("" if run.train_loss is None else f"train {run.train_loss:.4f}")
 
 
 def _time(run: RunStatus) -> str:
     if run.state == DONE:
         return "" if run.seconds is None else f"in {duration(run.seconds)}"
-    show_left = run.left is not None and run.state != WAITING
-    return f"about {duration(run.left or 0.0)} left" if show_left else ""
-
-
-def _traceback(run: RunStatus) -> str:
-    return f" (traceback in {run.traceback})" if run.traceback else ""
+    return "" if run.left is None or run.state == WAITING else f"about {duration(run.left)} left"

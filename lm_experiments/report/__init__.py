@@ -12,29 +12,16 @@ from pathlib import Path
 
 from rich.console import Console
 
-from lm_experiments.report.collect import Run, Sweep, collect
+from lm_experiments.report.collect import collect
 from lm_experiments.report.frame import load
-from lm_experiments.report.statistics.compare import Comparison
 from lm_experiments.report.table.csv_table import csv_text
 from lm_experiments.report.table.json_table import json_text
 from lm_experiments.report.table.latex import latex
 from lm_experiments.report.table.markdown import markdown
-from lm_experiments.report.table.rows import Row, Table, build_table
+from lm_experiments.report.table.rows import Table, build_table
 from lm_experiments.report.table.terminal import show_table
 
-__all__ = [
-    "Comparison",
-    "Report",
-    "Row",
-    "Run",
-    "Sweep",
-    "Table",
-    "build_table",
-    "collect",
-    "load",
-    "show_report",
-    "write_report",
-]
+__all__ = ["Report", "Table", "build_table", "collect", "load", "show_report", "write_report"]
 
 
 @dataclass(frozen=True)

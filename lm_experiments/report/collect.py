@@ -9,15 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from lm_experiments.rundir.live import run_state
-from lm_experiments.rundir.results import (
-    BROKEN,
-    DONE,
-    FAILED,
-    NON_FINITE,
-    OK,
-    Result,
-    read_result,
-)
+from lm_experiments.rundir.results import BROKEN, DONE, FAILED, NON_FINITE, OK, Result, read_result
 from lm_experiments.rundir.study import TUNE, Study
 from lm_experiments.rundir.sweeps import SweepRecord, SweepRow, open_sweep, run_directories
 
@@ -72,6 +64,11 @@ class Run:
         """The code's commit, with "+dirty" where there were uncommitted changes."""
         commit = self.result.commit
         return f"{commit}+dirty" if commit and self.result.dirty else commit
+
+    @property
+    def code(self) -> str | None:
+        """The hash of the code, or else its commit."""
+        return self.result.code_hash or self.commit
 
     @property
     def error(self) -> str | None:
@@ -141,16 +138,6 @@ class Sweep:
     extra: tuple[Path, ...] = ()
 
     @property
-    def name(self) -> str:
-        """The sweep's name."""
-        return self.record.name
-
-    @property
-    def axes(self) -> tuple[str, ...]:
-        """The swept keys."""
-        return tuple(self.record.axes)
-
-    @property
     def study(self) -> Study | None:
         """The declared study, None for a sweep that declares nothing."""
         return self.record.study
@@ -174,11 +161,7 @@ class Sweep:
 
 
 def collect(sweep_dir: str | Path) -> Sweep:
-    """Read a sweep's folder.
-
-    Raises:
-        InputError: where the folder does not exist, holds no runs, or holds a damaged file.
-    """
+    """Read a sweep's folder; `InputError` where it is absent, has no runs or a damaged file."""
     folder = Path(sweep_dir)
     record = open_sweep(folder)
     runs = [read_run(folder, row) for row in record.runs]
@@ -193,11 +176,7 @@ def collect(sweep_dir: str | Path) -> Sweep:
 
 
 def read_run(folder: Path, row: SweepRow) -> Run:
-    """Read one planned run.
-
-    Raises:
-        InputError: where its ``result.json`` is damaged.
-    """
+    """Read one planned run; `InputError` where its ``result.json`` is damaged."""
     directory = folder / row.directory
     result = read_result(directory)
     status = run_state(directory, result)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import typing
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -14,7 +14,7 @@ from lm_experiments.rundir.names import METRICS
 from lm_experiments.rundir.results import Result, RunError
 
 if TYPE_CHECKING:
-    from pandas import DataFrame
+    from pandas import DataFrame, Series
 
 # What says which run a row is; the rest of the result's own arm, seed and hash repeats it.
 IDENTITY = ("sweep", "arm", "seed", "role", "directory")
@@ -37,12 +37,8 @@ def load(sweep_dir: str | Path, curves: bool = False) -> DataFrame:
     same whatever the runs hold. Numbers are float64, NaN where a run has none; losses are in nats
     per token.
 
-    Args:
-        sweep_dir: the sweep's folder.
-        curves: return one row per run, step and metric instead: identity, step, metric, value.
-
-    Raises:
-        InputError: as `collect` does.
+    With `curves`, one row per run, step and metric: identity, step, metric, value. Raises
+    `InputError` as `collect` does.
     """
     sweep = collect(sweep_dir)
     runs = [*sweep.runs, *sweep.trials]
@@ -62,7 +58,9 @@ def result_columns() -> dict[str, str]:
 def _run_frame(sweep: Sweep, runs: Sequence[Run]) -> DataFrame:
     import pandas as pd
 
-    frame = pd.DataFrame([_record(sweep, run) for run in runs])
+    # Nested fields become columns with dotted names.
+    frame = pd.json_normalize([_record(sweep, run) for run in runs])
+    frame = frame.drop(columns=list(NESTED), errors="ignore")
     declared = [name for name in frame.columns if name.startswith(("setting.", "axis."))]
     results = result_columns()
     known = [*IDENTITY, *STATE, *declared, *results]
@@ -76,48 +74,33 @@ def _run_frame(sweep: Sweep, runs: Sequence[Run]) -> DataFrame:
 
 
 def _record(sweep: Sweep, run: Run) -> dict[str, Any]:
-    result = _flat(dataclasses.asdict(run.result))
+    result = dataclasses.asdict(run.result)
     # The plan says what the run is; its directory may hold another run's past.
     for name in ("arm", "seed", "status", "config_hash"):
-        result.pop(name, None)
+        del result[name]
     return {
         **_identity(sweep, run),
         "status": run.status,
         "config_hash": run.config_hash,
         "usable": run.usable,
         **{f"setting.{key}": value for key, value in run.setting.items()},
-        **{f"axis.{axis}": run.overrides.get(axis) for axis in sweep.axes},
+        **{f"axis.{axis}": run.overrides.get(axis) for axis in sweep.record.axes},
         **result,
     }
 
 
 def _identity(sweep: Sweep, run: Run) -> dict[str, Any]:
-    values = (sweep.name, run.arm, run.seed, run.role, run.directory.name)
+    values = (sweep.record.name, run.arm, run.seed, run.role, run.directory.name)
     return dict(zip(IDENTITY, values, strict=True))
 
 
-def _flat(values: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
-    flat: dict[str, Any] = {}
-    for key, value in values.items():
-        if isinstance(value, Mapping):
-            flat |= _flat(value, f"{prefix}{key}.")
-        elif value is not None:
-            flat[f"{prefix}{key}"] = value
-    return flat
-
-
-def _numeric(name: str, values: Iterable[Any]) -> bool:
+def _numeric(name: str, values: Series[Any]) -> bool:
     """Whether a column beside the result's own holds numbers only; axes hold typed text."""
-    known = [value for value in values if value is not None and value == value]
-    if name.startswith("axis."):
-        return bool(known) and all(_is_number(str(value)) for value in known)
-    of_runs = name.startswith(("setting.", "parameters."))
-    return of_runs and bool(known)
-
-
-def _is_number(text: str) -> bool:
+    known = values.dropna()
+    if known.empty or not name.startswith(("axis.", "setting.", "parameters.")):
+        return False
     try:
-        float(text)
+        known.astype("float64")
     except ValueError:
         return False
     return True
@@ -127,21 +110,15 @@ def _curve_frame(sweep: Sweep, runs: Sequence[Run]) -> DataFrame:
     import pandas as pd
 
     columns = [*IDENTITY, "step", "metric", "value"]
-    rows = [
-        (*_identity(sweep, run).values(), step, metric, value)
+    # Of a step that a resumed run logged twice, the later row counts.
+    logged = {
+        (*_identity(sweep, run).values(), row["step"], metric): float(value)
         for run in runs
-        for (step, metric), value in _logged(run).items()
-    ]
-    texts = ("sweep", "arm", "role", "directory", "metric")
-    types = {"seed": "int64", "step": "int64", "value": "float64", **dict.fromkeys(texts, "string")}
-    return pd.DataFrame(rows, columns=columns).astype(types)
-
-
-def _logged(run: Run) -> dict[tuple[int, str], float]:
-    """The run's logged numbers; of a step logged twice by a resumed run, the later."""
-    return {
-        (row["step"], metric): float(value)
         for row in read_rows(run.directory / METRICS)
         for metric, value in row.items()
         if metric != "step" and type(value) in (int, float)
     }
+    rows = [(*key, value) for key, value in logged.items()]
+    texts = ("sweep", "arm", "role", "directory", "metric")
+    types = {"seed": "int64", "step": "int64", "value": "float64", **dict.fromkeys(texts, "string")}
+    return pd.DataFrame(rows, columns=columns).astype(types)

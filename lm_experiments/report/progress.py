@@ -66,11 +66,6 @@ class RunStatus:
         return self.run.status
 
     @property
-    def outcome(self) -> str | None:
-        """How a run that is done turned out."""
-        return self.run.result.outcome
-
-    @property
     def traceback(self) -> Path | None:
         """The file with the traceback of a failed run."""
         error = self.run.result.error
@@ -116,27 +111,24 @@ class SweepStatus:
     def seconds_left(self, at_once: int | None = None) -> float | None:
         """Return the seconds until the last run ends, None where nothing was measured.
 
-        Args:
-            at_once: how many runs are trained side by side; None for as many as run now.
+        ``at_once`` runs are trained side by side, by default as many as run now.
         """
         left = [run.left for run in self.runs if run.left is not None]
         if len(left) < self.remaining:
             return None
-        side_by_side = at_once or max(1, self.counts[RUNNING])
         longest = max((run.left or 0.0 for run in self.runs if run.state == RUNNING), default=0.0)
-        return max(longest, sum(left) / side_by_side)
+        return max(longest, sum(left) / (at_once or max(1, self.counts[RUNNING])))
 
 
 def sweep_status(folder: Path) -> SweepStatus:
     """Return where every planned run stands, or every run found where no plan is recorded.
 
-    Raises:
-        InputError: where the folder is not that of a sweep.
+    Raises `InputError` for a folder that is not a sweep's.
     """
     record = open_sweep(folder)
     # A directory that serves two purposes is one run, named by the first.
     rows = {row.directory: row for row in reversed(record.runs)}
-    runs = _with_time_left([_status(_read_run(folder, row)) for row in reversed(rows.values())])
+    runs = _with_time_left([_status(folder, row) for row in reversed(rows.values())])
     tune = record.study.tune if record.study else None
     return SweepStatus(folder, tuple(runs), record.command, tune is not None and not tune.chosen)
 
@@ -159,16 +151,13 @@ def summary(status: SweepStatus, at_once: int | None = None) -> str:
     return f"{status.counts[DONE]} of {len(status.runs)} done{failed}{remaining}{time}"
 
 
-def _read_run(folder: Path, row: SweepRow) -> Run:
-    """Return a run; a damaged result is that run's failure and hides no other."""
+def _status(folder: Path, row: SweepRow) -> RunStatus:
     try:
-        return read_run(folder, row)
+        run = read_run(folder, row)
     except InputError as error:
+        # A damaged result is this run's failure and hides no other.
         failed = Result(FAILED, row.arm, row.seed, error=RunError("damaged", str(error), None))
-        return Run(row, folder / row.directory, FAILED, failed)
-
-
-def _status(run: Run) -> RunStatus:
+        run = Run(row, folder / row.directory, FAILED, failed)
     if run.status == WAITING:
         return RunStatus(run)
     # A run whose process could not write its result is known by its log.
@@ -211,19 +200,7 @@ def _underway(run: Run) -> RunStatus:
 
 def _with_time_left(runs: Sequence[RunStatus]) -> list[RunStatus]:
     """Estimate each run's time from the other runs of its arm, from itself, or from any."""
-    whole = _whole_by_arm(runs)
-    anything = [value for values in whole.values() for value in values]
-    typical = {run.run.arm: whole.get(run.run.arm, anything) for run in runs}
-    return [
-        replace(run, left=median(typical[run.run.arm]) * run.share_left)
-        if typical[run.run.arm] and run.state in OPEN
-        else run
-        for run in runs
-    ]
-
-
-def _whole_by_arm(runs: Sequence[RunStatus]) -> dict[str, list[float]]:
-    """Return the seconds of whole runs, measured by those that ended, else by those that run."""
+    # The seconds of whole runs, measured by those that ended, else by those that run.
     whole: dict[str, list[float]] = {}
     for states in ((DONE,), OPEN):
         found: dict[str, list[float]] = {}
@@ -231,7 +208,14 @@ def _whole_by_arm(runs: Sequence[RunStatus]) -> dict[str, list[float]]:
             if run.state in states and run.whole:
                 found.setdefault(run.run.arm, []).append(run.whole)
         whole = found | whole
-    return whole
+    anything = [value for values in whole.values() for value in values]
+    typical = {run.run.arm: median(whole.get(run.run.arm, anything)) for run in runs if whole}
+    return [
+        replace(run, left=typical[run.run.arm] * run.share_left)
+        if whole and run.state in OPEN
+        else run
+        for run in runs
+    ]
 
 
 def _wall_seconds(directory: Path, seconds: float) -> float:

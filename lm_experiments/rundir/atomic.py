@@ -27,29 +27,24 @@ def remove_unfinished(folder: Path, names: str = "*") -> None:
 def write_atomically(path: Path, text: str) -> None:
     """Write a UTF-8 file so that nobody ever sees half of it; what was there is replaced.
 
-    Raises:
-        OSError: naming the file, where it cannot be written.
+    An `OSError` names this file.
     """
+    temporary: Path | None = None
     try:
-        _write(path, text)
-    except OSError as error:
-        raise OSError(error.errno, error.strerror, str(path)) from error
-
-
-def _write(path: Path, text: str) -> None:
-    descriptor, temporary = tempfile.mkstemp(
-        dir=path.parent, prefix=f".{path.name}.", suffix=UNFINISHED
-    )
-    try:
+        descriptor, name = tempfile.mkstemp(UNFINISHED, f".{path.name}.", path.parent)
+        temporary = Path(name)
         with os.fdopen(descriptor, "w", encoding="utf-8") as file:
             file.write(text)
             file.flush()
             os.fsync(file.fileno())
-        Path(temporary).chmod(0o666 & ~_UMASK)
-        Path(temporary).replace(path)
-    except BaseException:
-        Path(temporary).unlink(missing_ok=True)
-        raise
+        temporary.chmod(0o666 & ~_UMASK)
+        temporary.replace(path)
+    except OSError as error:
+        raise OSError(error.errno, error.strerror, str(path)) from error
+    finally:
+        # Nothing is left of it where it took the file's place.
+        if temporary:
+            temporary.unlink(missing_ok=True)
 
 
 def write_json(path: Path, value: Any) -> None:
@@ -59,12 +54,7 @@ def write_json(path: Path, value: Any) -> None:
 
 
 def read_object(path: Path) -> dict[str, Any]:
-    """Return the JSON object in a file.
-
-    Raises:
-        FileNotFoundError: where there is no file.
-        InputError: where it holds something else.
-    """
+    """Return the JSON object in a file; `FileNotFoundError`, or `InputError` for another value."""
     try:
         value = json.loads(path.read_bytes())
     except ValueError:
@@ -88,11 +78,6 @@ def number_or_word(value: Any) -> Any:
     return SPECIAL_NUMBERS.get(value, value) if isinstance(value, str) else value
 
 
-def _umask() -> int:
-    current = os.umask(0o077)
-    os.umask(current)
-    return current
-
-
 # Looked at once, while nothing else runs: it can be read only by setting it for a moment.
-_UMASK = _umask()
+_UMASK = os.umask(0o077)
+os.umask(_UMASK)

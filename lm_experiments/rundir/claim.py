@@ -21,10 +21,8 @@ class RunningElsewhereError(RuntimeError):
 def claimed(run_dir: Path) -> Iterator[bool]:
     """Hold the lock of a run directory; yield whether the run still has to be trained.
 
-    The operating system releases the lock also where the process is killed.
-
-    Raises:
-        RunningElsewhereError: where another process holds it.
+    The operating system releases the lock also where the process is killed. Raises
+    `RunningElsewhereError` where another process holds it.
     """
     lock = FileLock(run_dir / LOCK)
     try:

@@ -22,11 +22,7 @@ class Identity:
 
 
 def read_identity(run_dir: Path) -> Identity:
-    """Return the identity of a planned run.
-
-    Raises:
-        InputError: where the file is missing or holds something else.
-    """
+    """Return the identity of a planned run; `InputError` where it is missing or damaged."""
     path = run_dir / IDENTITY
     try:
         return build(Identity, read_object(path), "")

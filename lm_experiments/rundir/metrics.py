@@ -27,9 +27,8 @@ def read_rows(path: Path, key: str = "") -> list[Row]:
     """
     if not path.is_file():
         return []
-    marker = f'"{key}"'.encode()
-    lines = path.read_bytes().splitlines()
-    return list(_rows(line for line in lines if not key or marker in line))
+    marker = f'"{key}"'.encode() if key else b""
+    return list(_rows(line for line in path.read_bytes().splitlines() if marker in line))
 
 
 def last_rows(path: Path) -> list[Row]:

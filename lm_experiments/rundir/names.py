@@ -22,17 +22,12 @@ _REMEDIES = {
     SWEEP: "remove it, and the same command writes it again; the runs beside it stay",
     IDENTITY: "remove it, and the same command writes it again",
 }
-_ANYTHING = "put it back from a copy, or remove its folder and repeat the command"
 
 
 def damaged(path: Path, reason: str) -> InputError:
-    """Return the error for a file that does not hold what it should.
-
-    Args:
-        path: the file.
-        reason: what is wrong with it, to follow "is damaged:".
-    """
-    return InputError(f"{path} is damaged ({reason}); {_REMEDIES.get(path.name, _ANYTHING)}.")
+    """Return the error for a file that does not hold what it should, for ``reason``."""
+    anything = "put it back from a copy, or remove its folder and repeat the command"
+    return InputError(f"{path} is damaged ({reason}); {_REMEDIES.get(path.name, anything)}.")
 
 
 def log_name(rank: int) -> str:

@@ -4,9 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import math
-from collections.abc import Mapping
 from dataclasses import dataclass, field
-from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -110,22 +108,22 @@ class Result:
         return trained and self.val_loss is not None and math.isfinite(self.val_loss)
 
 
-def read_result(run_dir: Path) -> Result | None:
-    """Return the run's result, None where there is none.
+_FIELDS = frozenset(field.name for field in dataclasses.fields(Result))
 
-    Raises:
-        InputError: where the file is there and does not say how the run ended.
-    """
+
+def read_result(run_dir: Path) -> Result | None:
+    """Return the run's result, None where there is none; `InputError` where it is damaged."""
     path = run_dir / RESULT
     try:
         values = read_object(path)
     except FileNotFoundError:
         return None
     if values.get("status") not in STATUSES:
-        reason = f"status is {values.get('status')!r}, not one of {', '.join(STATUSES)}"
-        raise damaged(path, reason)
+        allowed = ", ".join(STATUSES)
+        raise damaged(path, f"status is {values.get('status')!r}, not one of {allowed}")
+    known = {key: number_or_word(value) for key, value in values.items() if key in _FIELDS}
     try:
-        return _result(values)
+        return build(Result, known, "", {"error": _error})
     except InputError as error:
         raise damaged(path, str(error).rstrip(".")) from None
 
@@ -149,15 +147,5 @@ def is_done(run_dir: Path) -> bool:
         return False
 
 
-def _result(values: Mapping[str, Any]) -> Result:
-    known = {key: number_or_word(value) for key, value in values.items() if key in _fields()}
-    return build(Result, known, "", {"error": _error})
-
-
 def _error(values: Any) -> RunError | None:
     return None if values is None else build(RunError, values, "error")
-
-
-@cache
-def _fields() -> frozenset[str]:
-    return frozenset(field.name for field in dataclasses.fields(Result))

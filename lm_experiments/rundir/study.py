@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
@@ -120,21 +119,16 @@ class Study:
 
 
 def read_study(values: Mapping[str, Any]) -> Study:
-    """Turn plain values into a checked `Study`.
-
-    Raises:
-        InputError: one sentence that says what is wrong with the declaration.
-    """
+    """Turn plain values into a checked `Study`; `InputError` says what is wrong with them."""
     return build(Study, values, "study", {"arms": _arms, "tune": _tuning})
 
 
 def _tuning(values: Any) -> Tuning | None:
-    return None if values is None else build(Tuning, values, "study.tune", {"chosen": _chosen})
+    def chosen(arms: Mapping[str, Any]) -> dict[str, Chosen]:
+        path = "study.tune.chosen"
+        return {str(arm): build(Chosen, found, f"{path}.{arm}") for arm, found in arms.items()}
 
-
-def _chosen(values: Any) -> dict[str, Chosen]:
-    path = "study.tune.chosen"
-    return {str(arm): build(Chosen, found, f"{path}.{arm}") for arm, found in values.items()}
+    return None if values is None else build(Tuning, values, "study.tune", {"chosen": chosen})
 
 
 def _arms(values: Any) -> dict[str, list[str]]:
@@ -178,5 +172,4 @@ def _check_seeds(study: Study) -> None:
 
 def _round(value: float) -> float:
     """Return the value to two significant digits, as people write grids."""
-    digits = 1 - math.floor(math.log10(value))
-    return float(round(value, digits))
+    return float(f"{value:.1e}")

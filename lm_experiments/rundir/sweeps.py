@@ -64,11 +64,7 @@ class SweepRecord:
 
 
 def read_sweep(folder: Path) -> SweepRecord | None:
-    """Return the folder's record, None where there is none.
-
-    Raises:
-        InputError: where the file is there and is no such record.
-    """
+    """Return the folder's record, None where there is none; `InputError` where it is damaged."""
     path = folder / SWEEP
     try:
         values = read_object(path)
@@ -83,13 +79,17 @@ def read_sweep(folder: Path) -> SweepRecord | None:
 def open_sweep(folder: Path) -> SweepRecord:
     """Return the folder's record; without ``sweep.json``, a record of the runs found in it.
 
-    Raises:
-        InputError: where the folder holds no runs, with the folder that may be meant.
+    Raises `InputError` for a folder without runs, with the folder that may be meant.
     """
     if not folder.is_dir():
-        raise InputError(f"There is no folder {folder}; {_nearby(folder)}")
+        names = [path.name for path in folder.parent.glob("*") if path.is_dir()]
+        near = difflib.get_close_matches(folder.name, names, n=1, cutoff=0.4)
+        hint = "type the folder of a sweep, runs/NAME for one started with name=NAME."
+        hint = f"did you mean {folder.parent / near[0]}?" if near else hint
+        raise InputError(f"There is no folder {folder}; {hint}")
     record = read_sweep(folder) or SweepRecord()
-    runs = record.runs or sorted(map(_found_row, run_directories(folder)), key=_arm_and_seed)
+    found = map(_found_row, run_directories(folder))
+    runs = record.runs or sorted(found, key=lambda row: (row.arm, row.seed))
     if not runs:
         raise _no_runs(folder)
     return dataclasses.replace(record, name=record.name or folder.resolve().name, runs=runs)
@@ -97,8 +97,7 @@ def open_sweep(folder: Path) -> SweepRecord:
 
 def run_directories(folder: Path) -> list[Path]:
     """Return the run directories in a folder, planned or not, by name."""
-    found = sorted(path for path in folder.iterdir() if path.is_dir())
-    return [path for path in found if _is_run(path)]
+    return sorted(path for path in folder.iterdir() if path.is_dir() and _is_run(path))
 
 
 def write_sweep(folder: Path, record: SweepRecord) -> None:
@@ -120,10 +119,6 @@ def _is_run(directory: Path) -> bool:
     return (directory / CONFIG).is_file() or (directory / RESULT).is_file()
 
 
-def _arm_and_seed(row: SweepRow) -> tuple[str, int]:
-    return row.arm, row.seed
-
-
 def _found_row(directory: Path) -> SweepRow:
     with contextlib.suppress(InputError):
         if result := read_result(directory):
@@ -137,13 +132,6 @@ def _found_row(directory: Path) -> SweepRow:
         return SweepRow(str(values["arm"]), int(values["seed"]), directory.name)
     except (OSError, yaml.YAMLError, KeyError, TypeError, ValueError):
         raise damaged(directory / CONFIG, "it names no arm and seed") from None
-
-
-def _nearby(folder: Path) -> str:
-    names = [path.name for path in folder.parent.glob("*") if path.is_dir()]
-    if near := difflib.get_close_matches(folder.name, names, n=1, cutoff=0.4):
-        return f"did you mean {folder.parent / near[0]}?"
-    return "type the folder of a sweep, runs/NAME for one started with name=NAME."
 
 
 def _no_runs(folder: Path) -> InputError:

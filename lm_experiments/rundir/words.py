@@ -1,6 +1,8 @@
-"""Durations and sizes as people say them."""
+"""Durations and sizes as people say them, and columns as they read them."""
 
 from __future__ import annotations
+
+from collections.abc import Sequence
 
 
 def duration(seconds: float) -> str:
@@ -24,3 +26,12 @@ def size(count: float) -> str:
             return f"{count:.0f} {unit}" if unit == "bytes" else f"{count:.1f} {unit}"
         count /= 1000
     return f"{count:.1f} TB"
+
+
+def aligned(rows: Sequence[Sequence[str]]) -> list[str]:
+    """Return one line for each row, its columns aligned."""
+    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
+    return [
+        "  ".join(f"{cell:<{width}}" for cell, width in zip(row, widths, strict=True)).rstrip()
+        for row in rows
+    ]

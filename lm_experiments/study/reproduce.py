@@ -6,11 +6,13 @@ import dataclasses
 import hashlib
 import json
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from statistics import stdev
 from typing import Any
+
+import yaml
 
 from lm_experiments.errors import InputError
 from lm_experiments.launch.processes import train
@@ -18,6 +20,7 @@ from lm_experiments.registry import UnknownComponentError
 from lm_experiments.report.table.json_table import FORMAT
 from lm_experiments.rundir.names import CONFIG
 from lm_experiments.rundir.results import DONE, FAILED, Result, read_result
+from lm_experiments.rundir.words import aligned
 from lm_experiments.study.plan import PlannedRun, make_directory, planned
 from lm_experiments.training.config import RunConfig, load_config
 from lm_experiments.training.devices import find_device
@@ -29,18 +32,15 @@ BIT_EQUAL, WITHIN_NOISE, DIFFERS = "bit-equal", "within noise", "differs"
 # With fewer seeds their spread says too little, and this share of the loss is allowed instead.
 SEEDS_FOR_SPREAD = 3
 RELATIVE_NOISE = 0.005
-CHANGED = " with uncommitted changes"
 # What has to be the same, by the results of both runs, for the same bits to come out.
-CONDITIONS: Mapping[str, tuple[str, ...]] = {
-    "device": ("device",),
-    "machine": ("machine",),
-    "threads": ("threads",),
-    "precision": ("precision",),
-    "torch": ("versions", "torch"),
-    "code": ("code_hash",),
+CONDITIONS: Mapping[str, Callable[[Result], Any]] = {
+    "device": lambda result: result.device,
+    "machine": lambda result: result.machine,
+    "threads": lambda result: result.threads,
+    "precision": lambda result: result.precision,
+    "torch": lambda result: result.versions.get("torch"),
+    "code": lambda result: result.code_hash,
 }
-
-_HEADINGS = ("cell", "recorded", "retrained", "difference", "noise", "verdict")
 
 
 @dataclass(frozen=True)
@@ -82,6 +82,11 @@ class Cell:
         seeds = "1 seed" if len(self.losses) == 1 else f"{len(self.losses)} seeds"
         return f"{RELATIVE_NOISE:.1%} of the loss, with {seeds}"
 
+    @property
+    def code(self) -> str:
+        """The code it was trained with, in words."""
+        return _code(self.result.commit, self.result.dirty, self.result.code_hash)
+
 
 @dataclass(frozen=True)
 class Retrained:
@@ -120,11 +125,7 @@ class Retrained:
 
 
 def given_code(words: Sequence[str]) -> list[str]:
-    """Run the files that ``code_paths=[...]`` names, and return them.
-
-    Raises:
-        InputError: where a file does not load, or for any other word.
-    """
+    """Run the files that ``code_paths=[...]`` names, and return them; refuse other words."""
     if others := take_code_paths(words):
         raise InputError(
             f"{others[0]} is not understood; after the table come options, see --help, and "
@@ -138,9 +139,7 @@ def draw_cells(table: Path, count: int, seed: int) -> list[Cell]:
 
     Each arm is drawn at most once, and one of its seeds; the order that is drawn does not depend
     on which other arms there are. Runs that blew up or failed have no loss to compare.
-
-    Raises:
-        InputError: where the table cannot be read, or its runs are not those it was made from.
+    Raises `InputError` where the table cannot be read or its runs are not those it was made from.
     """
     if count < 1:
         raise InputError(f"--cells {count} must be 1 or more.")
@@ -159,15 +158,9 @@ def draw_cells(table: Path, count: int, seed: int) -> list[Cell]:
 
 
 def plan_cell(cell: Cell, out: Path, code_paths: Sequence[str]) -> PlannedRun:
-    """Return the cell as a run in the folder ``out``, checked to be what the table was made from.
+    """Return the cell as a run in the sweep folder ``out``; ``code_paths`` are loaded already.
 
-    Args:
-        cell: the cell.
-        out: the sweep folder of the new run.
-        code_paths: files with the user's own components, loaded already.
-
-    Raises:
-        ValueError: where its corpus, its configuration or its code is another one, or is missing.
+    Raises `InputError` where its corpus, configuration or code is missing or is another one.
     """
     config = _configuration(cell, out, code_paths)
     run = planned(config)
@@ -181,7 +174,7 @@ def plan_cell(cell: Cell, out: Path, code_paths: Sequence[str]) -> PlannedRun:
         raise InputError(
             f"{cell.directory / CONFIG}, or a file in code_paths, is no longer what the "
             f"table was made from (config hash {run.config_hash[:8]} now, {cell.config_hash[:8]} "
-            f"then); put it back, or check out {_code(cell.result)}, which the table names."
+            f"then); put it back, or check out {cell.code}, which the table names."
         )
     return run
 
@@ -200,12 +193,9 @@ def train_again(cell: Cell, run: PlannedRun) -> Retrained:
 def code_warnings(cells: Sequence[Cell]) -> list[str]:
     """Return a sentence for each code the cells were trained with that is not surely this one."""
     here = provenance()
-    this = _code_of(here["commit"], here["dirty"], here["code_hash"])
-    others = [cell.result for cell in cells if cell.result.code_hash != here["code_hash"]]
-    return [
-        f"The table was made with {there}; this is {this}."
-        for there in dict.fromkeys(map(_code, others))
-    ]
+    this = _code(here["commit"], here["dirty"], here["code_hash"])
+    others = [cell.code for cell in cells if cell.result.code_hash != here["code_hash"]]
+    return [f"The table was made with {there}; this is {this}." for there in dict.fromkeys(others)]
 
 
 def default_folder(table: Path) -> Path:
@@ -215,49 +205,32 @@ def default_folder(table: Path) -> Path:
 
 
 def check_fresh(out: Path) -> None:
-    """Refuse a folder that holds something.
-
-    Raises:
-        InputError: naming it.
-    """
+    """Raise `InputError` for a folder that holds something."""
     if out.exists() and (not out.is_dir() or any(out.iterdir())):
         raise InputError(f"{out} is there already; remove it, or name another with --out.")
 
 
 def result_lines(found: Sequence[Retrained]) -> list[str]:
     """Return the comparison as lines with aligned columns, and what explains it under them."""
-    rows = [_HEADINGS, *(_row(item) for item in found)]
-    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
-    lines = [
-        "  ".join(f"{cell:<{width}}" for cell, width in zip(row, widths, strict=True)).rstrip()
-        for row in rows
-    ]
-    lines.append("Final validation losses, in nats per token.")
-    return [*lines, *(line for item in found for line in _explanation(item))]
+    rows = [["cell", "recorded", "retrained", "difference", "noise", "verdict"]]
+    explained = ["Final validation losses, in nats per token."]
+    for item in found:
+        cell, loss, difference = item.cell, item.val_loss, item.difference
+        retrained = "" if loss is None else f"{loss:.6f}"
+        change = "" if difference is None else f"{difference:+.2e}" if difference else "0"
+        noise = f"{cell.noise:.4f} ({cell.noise_rule})"
+        rows.append([cell.label, f"{cell.val_loss:.6f}", retrained, change, noise, item.verdict])
+        if item.verdict != BIT_EQUAL:
+            explained.append(f"{cell.label}: {_explanation(item)}")
+    return [*aligned(rows), *explained]
 
 
-def _row(item: Retrained) -> tuple[str, str, str, str, str, str]:
-    cell, loss, difference = item.cell, item.val_loss, item.difference
-    return (
-        cell.label,
-        f"{cell.val_loss:.6f}",
-        "" if loss is None else f"{loss:.6f}",
-        "" if difference is None else f"{difference:+.2e}" if difference else "0",
-        f"{cell.noise:.4f} ({cell.noise_rule})",
-        item.verdict,
-    )
-
-
-def _explanation(item: Retrained) -> list[str]:
-    label, verdict = item.cell.label, item.verdict
-    if verdict == FAILED:
-        return [f"{label}: {item.reason}"]
-    if verdict == BIT_EQUAL:
-        return []
+def _explanation(item: Retrained) -> str:
+    if item.verdict == FAILED:
+        return str(item.reason)
     if item.changed:
-        return [f"{label}: bit-equality was not to be expected: {'; '.join(item.changed)}."]
-    same = ", ".join(CONDITIONS)
-    return [f"{label}: bit-equality was to be expected, since {same} are the same."]
+        return f"bit-equality was not to be expected: {'; '.join(item.changed)}."
+    return f"bit-equality was to be expected, since {', '.join(CONDITIONS)} are the same."
 
 
 def _read_table(table: Path) -> dict[str, Any]:
@@ -298,21 +271,14 @@ def _draw_seed(folder: Path, arm: str, rows: Sequence[Mapping[str, Any]], seed: 
             f"The table has a loss of {row['val_loss']} for {directory}, whose result says "
             f"{result.val_loss}; make it again: python scripts/table.py {folder}"
         )
-    losses = tuple(float(other["val_loss"]) for other in rows)
-    return Cell(
-        arm, row["seed"], directory, row["config_hash"], float(row["val_loss"]), losses, result
-    )
+    losses = tuple(other["val_loss"] for other in rows)
+    return Cell(arm, row["seed"], directory, row["config_hash"], row["val_loss"], losses, result)
 
 
 def _configuration(cell: Cell, out: Path, code_paths: Sequence[str]) -> RunConfig:
     recorded = _recorded(cell.directory)
     if recorded.code_paths and not code_paths:
         raise _code_is_missing(cell.directory, recorded.code_paths)
-    trainer = dataclasses.replace(
-        recorded.trainer,
-        threads=cell.result.threads or recorded.trainer.threads,
-        precision=cell.result.precision or recorded.trainer.precision,
-    )
     config = dataclasses.replace(
         recorded,
         name=out.name,
@@ -320,30 +286,26 @@ def _configuration(cell: Cell, out: Path, code_paths: Sequence[str]) -> RunConfi
         cache_dir=os.environ.get("LM_EXPERIMENTS_CACHE", recorded.cache_dir),
         code_paths=list(code_paths) if recorded.code_paths else [],
         logger=NoLogger(),
-        trainer=trainer,
+        trainer=dataclasses.replace(
+            recorded.trainer,
+            accelerator=str(cell.result.device),
+            threads=cell.result.threads or recorded.trainer.threads,
+            precision=cell.result.precision or recorded.trainer.precision,
+        ),
     )
-    return _on_a_device(config, str(cell.result.device))
-
-
-def _on_a_device(config: RunConfig, device: str) -> RunConfig:
-    """Return the configuration on the recorded kind of device, or on what there is."""
-    for accelerator in (device, "auto"):
-        trainer = dataclasses.replace(config.trainer, accelerator=accelerator)
-        there = dataclasses.replace(config, trainer=trainer)
-        try:
-            find_device(there)
-        except InputError:
-            continue
-        return there
-    raise AssertionError("auto is always there")
+    try:
+        find_device(config)
+    except InputError:
+        # The recorded kind of device is not here.
+        trainer = dataclasses.replace(config.trainer, accelerator="auto")
+        config = dataclasses.replace(config, trainer=trainer)
+    return config
 
 
 def _recorded(directory: Path) -> RunConfig:
     try:
         return load_config(directory)
     except UnknownComponentError as error:
-        import yaml
-
         values = yaml.safe_load((directory / CONFIG).read_text(encoding="utf-8"))
         raise _code_is_missing(directory, values.get("code_paths") or [], error) from None
 
@@ -359,26 +321,13 @@ def _code_is_missing(
 
 
 def _changes(then: Result, now: Result) -> list[str]:
-    """Return in words what was not the same for two results."""
-    changes = []
-    for name, keys in CONDITIONS.items():
-        old, new = _at(then, keys), _at(now, keys)
-        if old != new:
-            changes.append(f"{name} {old} then, {new} now")
-    return changes
+    return [
+        f"{name} {value(then)} then, {value(now)} now"
+        for name, value in CONDITIONS.items()
+        if value(then) != value(now)
+    ]
 
 
-def _at(result: Result, keys: Sequence[str]) -> Any:
-    value: Any = getattr(result, keys[0])
-    for key in keys[1:]:
-        value = value.get(key)
-    return value
-
-
-def _code(result: Result) -> str:
-    return _code_of(result.commit, bool(result.dirty), result.code_hash)
-
-
-def _code_of(commit: str | None, dirty: bool, code_hash: str | None) -> str:
+def _code(commit: str | None, dirty: bool | None, code_hash: str | None) -> str:
     name = f"commit {commit[:10]}" if commit else "code outside a repository"
-    return f"{name}{CHANGED if dirty else ''}, code {str(code_hash)[:10]}"
+    return f"{name}{' with uncommitted changes' if dirty else ''}, code {str(code_hash)[:10]}"

@@ -45,7 +45,7 @@ def test_the_ratio_is_that_of_whole_sweeps_and_the_overhead_what_is_not_training
     alone, ray = report.timings
     assert (alone.seconds, ray.seconds, ray.ratio) == (30.0, 12.0, 0.4)
     assert "the fastest sweep: 12.0 s, of which" in report.notes[0]
-    assert f"divided by {cores()}, are {12 * 2.0 / cores():.1f} s" in report.notes[0]
+    assert f"divided by {cores()} cores is {12 * 2.0 / cores():.1f} s" in report.notes[0]
     # A round to warm up and two more, whose order turns; each sweep trains anew.
     order = ["hydra/launcher=ray" in words for words in typed]
     assert order == [False, True, True, False, False, True]

@@ -74,7 +74,7 @@ REFERENCES: dict[str, dict[str, Any]] = {
 REFUSED: dict[tuple[str, str, str], tuple[Any, str]] = {
     ("attention", "multi_query", "kv_heads"): (
         2,
-        "kv_heads=2 is not what attention=multi_query is",
+        "kv_heads=2 does not fit attention=multi_query",
     ),
 }
 

@@ -24,8 +24,8 @@ def test_every_planned_run_is_there_with_its_status(sweep: SweepFactory) -> None
     sweep.run("e", exists=False)
     sweep.run("f", result=result_of("f", 0, 3.0, status="interrupted", outcome=None))
     found = collect(sweep.plan("ffn"))
-    assert found.name == "grid"
-    assert found.axes == ("ffn",)
+    assert found.record.name == "grid"
+    assert found.record.axes == ["ffn"]
     assert found.arms == ("z", "b", "c", "d", "e", "f")
     assert [run.status for run in found.runs] == [
         "done",
@@ -54,7 +54,7 @@ def test_without_a_plan_the_directories_found_are_the_sweep(sweep: SweepFactory)
     sweep.run("a", 9, result=result_of("a", 9, 3.2))
     (sweep.root / "notes").mkdir()
     found = collect(sweep.root)
-    assert found.name == "grid"
+    assert found.record.name == "grid"
     assert [(run.arm, run.seed, run.status) for run in found.runs] == [
         ("a", 9, "done"),
         ("a", 10, "interrupted"),

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import math
+from dataclasses import replace
 from itertools import product
 
 import numpy as np
 import pytest
 
-from lm_experiments.report.statistics.contrasts import Contrast, adjust, contrast, holm, sign_flip_p
+from lm_experiments.report.statistics.contrasts import Contrast, adjust, contrast, sign_flip_p
 
 
 def arms(differences: list[float], base: float = 3.0) -> tuple[dict[int, float], dict[int, float]]:
@@ -157,21 +158,27 @@ def test_a_loss_that_is_not_finite_is_refused_by_seed(loss: float) -> None:
         contrast({0: 3.0, 7: loss}, {0: 3.1})
 
 
+def holm(*p_values: float) -> list[float | None]:
+    """The adjusted p of contrasts with these p."""
+    family = [replace(made([0.1, 0.2, 0.3]), p=p) for p in p_values]
+    return [item.adjusted_p if item else None for item in adjust(family)]
+
+
 def test_holm_by_hand_keeps_order_and_never_decreases() -> None:
     # Sorted .005 .01 .03 .04, times 4 3 2 1: .02 .03 .06 .04, and the last is raised to .06.
-    assert holm([0.01, 0.04, 0.03, 0.005]) == pytest.approx([0.03, 0.06, 0.06, 0.02])
+    assert holm(0.01, 0.04, 0.03, 0.005) == pytest.approx([0.03, 0.06, 0.06, 0.02])
 
 
 def test_holm_caps_at_one_and_leaves_a_single_p_alone() -> None:
-    assert holm([0.6, 0.7]) == [1.0, 1.0]
-    assert holm([0.03]) == [0.03]
-    assert holm([]) == []
+    assert holm(0.6, 0.7) == [1.0, 1.0]
+    assert holm(0.03) == [0.03]
+    assert holm() == []
 
 
 @pytest.mark.parametrize("p", [-0.1, 1.1, math.nan])
 def test_holm_refuses_what_is_no_p_value(p: float) -> None:
-    with pytest.raises(ValueError, match="is not a p-value"):
-        holm([0.5, p])
+    with pytest.raises(ValueError, match="outside 0 to 1"):
+        holm(0.5, p)
 
 
 def test_adjusting_counts_contrasts_that_have_no_p() -> None:

@@ -21,7 +21,7 @@ from lm_experiments.report.pictures.curves import (
     spread,
     token_scales,
 )
-from lm_experiments.report.pictures.line_styles import level_key, line_styles
+from lm_experiments.report.pictures.figure import level_key, line_styles
 
 
 def rows_of(*losses: float | str) -> list[dict[str, Any]]:

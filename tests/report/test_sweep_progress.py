@@ -339,7 +339,7 @@ def test_a_real_run_is_understood(train: Callable[..., Any]) -> None:
     assert train("name=one").code == 0
     status = sweep_status(Path("runs/one"))
     [run] = status.runs
-    assert (run.state, run.step, run.max_steps, run.outcome) == ("done", 3, 3, "ok")
+    assert (run.state, run.step, run.max_steps, run.run.result.outcome) == ("done", 3, 3, "ok")
     assert run.whole and run.seconds and run.whole >= run.seconds
     (run.run.directory / "result.json").unlink()
     [run] = sweep_status(Path("runs/one")).runs

@@ -6,11 +6,20 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from statistics import fmean
 from typing import TYPE_CHECKING, Literal
 
 from lm_experiments.report.collect import Run
-from lm_experiments.report.pictures.figure import picture, plain_frame
-from lm_experiments.report.pictures.line_styles import FAINT, INK, LineStyle, level_key, line_styles
+from lm_experiments.report.pictures.figure import (
+    FAINT,
+    INK,
+    LineStyle,
+    level_key,
+    line_styles,
+    picture,
+    plain_frame,
+    shortened,
+)
 from lm_experiments.report.statistics.contrasts import summarize
 from lm_experiments.report.table.rows import Row, Table
 from lm_experiments.rundir.metrics import read_rows
@@ -55,8 +64,10 @@ def draw_curves(table: Table, path: Path) -> bool:
     curves = [c for row in table.rows if (c := arm_curve(row, scales)) is not None]
     if not curves:
         return False
+    longest = max(len(curve.label) for curve in labelled(curves))
+    width = (1 - LEFT - CHARACTER_WIDTH * (longest + 1)) / (1 + LABEL_GAP)
     with picture(path, SIZE_INCHES) as figure:
-        axes = figure.add_axes((LEFT, BOTTOM, _panel_width(curves), HEIGHT))
+        axes = figure.add_axes((LEFT, BOTTOM, width, HEIGHT))
         _draw(axes, table, curves, "training tokens" if scales else "step (optimizer updates)")
     return True
 
@@ -71,8 +82,7 @@ def token_scales(runs: Sequence[Run]) -> dict[Path, float]:
         for r in runs
         if r.result.tokens and r.result.steps
     }
-    begun = [run for run in runs if run.usable]
-    complete = all(run.directory in scales for run in begun)
+    complete = all(run.directory in scales for run in runs if run.usable)
     return scales if complete and len(set(scales.values())) > 1 else {}
 
 
@@ -100,11 +110,11 @@ def spread(targets: Sequence[float], gap: float, low: float, high: float) -> lis
     pools: list[list[float]] = []
     for i, target in enumerate(targets):
         pools.append([target - i * gap])
-        while len(pools) > 1 and _mean(pools[-2]) >= _mean(pools[-1]):
+        while len(pools) > 1 and fmean(pools[-2]) >= fmean(pools[-1]):
             last = pools.pop()
             pools[-1].extend(last)
     top = high - (len(targets) - 1) * gap
-    placed = [min(max(_mean(pool), low), top) for pool in pools for _ in pool]
+    placed = [min(max(fmean(pool), low), top) for pool in pools for _ in pool]
     return [position + i * gap for i, position in enumerate(placed)]
 
 
@@ -144,12 +154,7 @@ def _label(row: Row, final: float) -> str:
     if row.is_baseline and row.arm != "baseline":
         remarks.append("baseline")
     text = f"{final:.3f}  {row.arm}" + (f" ({', '.join(remarks)})" if remarks else "")
-    return text if len(text) <= LONGEST_LABEL else text[: LONGEST_LABEL - 3] + "..."
-
-
-def _panel_width(curves: Sequence[Curve]) -> float:
-    longest = max(len(curve.label) for curve in labelled(curves))
-    return (1 - LEFT - CHARACTER_WIDTH * (longest + 1)) / (1 + LABEL_GAP)
+    return shortened(text, LONGEST_LABEL)
 
 
 def _draw(axes: Axes, table: Table, curves: Sequence[Curve], x_label: str) -> None:
@@ -164,23 +169,19 @@ def _draw(axes: Axes, table: Table, curves: Sequence[Curve], x_label: str) -> No
     for order, curve in enumerate(reversed(shown)):
         _line(axes, curve, styles[curve.row.arm], order)
     _labels(axes, shown, styles)
-    key = level_key(table)
-    if key:
+    if key := level_key(table):
         axes.legend(handles=key, loc="upper right", frameon=False, fontsize=9, handlelength=2.8)
 
 
 def _frame(axes: Axes, table: Table, x_label: str) -> None:
     from matplotlib.ticker import FuncFormatter
 
-    several = table.most_seeds > 1
-    seeds = "mean over seeds, band of one sd" if several else "one seed per arm"
-    study = table.sweep.study
-    at = (
-        f", each arm at its own best {study.tune.key}"
-        if study and study.tune and study.tune.chosen
-        else ""
+    seeds = "mean over seeds, band of one sd" if table.most_seeds > 1 else "one seed per arm"
+    tune = table.tune
+    at = f", each arm at its own best {tune.key}" if tune and tune.chosen else ""
+    axes.set_title(
+        f"{table.sweep.record.name}: validation loss{at} ({seeds})", loc="left", color=INK
     )
-    axes.set_title(f"{table.sweep.name}: validation loss{at} ({seeds})", loc="left", color=INK)
     axes.set_xlabel(f"{x_label}, without the first {SKIPPED_FRACTION:.0%}", color=INK)
     axes.set_ylabel("validation loss (nats per token)", color=INK)
     axes.xaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:,.0f}"))
@@ -229,7 +230,3 @@ def labelled(curves: Sequence[Curve]) -> list[Curve]:
     half = MOST_LABELS // 2
     middle = [curve for curve in curves[half:-half] if curve.row.is_baseline]
     return [*curves[:half], *middle, *curves[-half:]]
-
-
-def _mean(values: Sequence[float]) -> float:
-    return math.fsum(values) / len(values)

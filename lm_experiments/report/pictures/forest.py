@@ -6,8 +6,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from lm_experiments.report.pictures.figure import nearest, picture, plain_frame
-from lm_experiments.report.pictures.line_styles import INK
+from lm_experiments.report.pictures.figure import INK, nearest, picture, plain_frame, shortened
 from lm_experiments.report.statistics.compare import Comparison
 from lm_experiments.report.statistics.contrasts import Contrast
 from lm_experiments.report.statistics.verdicts import BETTER, EQUIVALENT, WORSE
@@ -48,19 +47,13 @@ def draw_forest(table: Table, path: Path) -> bool:
         panel = (left, BOTTOM / height, 1 - left - right, 1 - (TOP + BOTTOM) / height)
         axes = figure.add_axes(panel)
         _frame(axes, table, labels)
-        figure.text(
-            0.1 / WIDTH,
-            1 - 0.3 / height,
-            _title(table, len(items)),
-            size=12,
-            color=INK,
-            va="center",
-        )
+        title = _title(table, len(items))
+        figure.text(0.1 / WIDTH, 1 - 0.3 / height, title, size=12, color=INK, va="center")
         axes.set_xlim(*limits(known, table.plan.margin))
         for place, item in enumerate(shown):
             _row(axes, place, item)
             _words(axes, place, item, 72 * numbers)
-        if table.tuned:
+        if table.tune:
             _common(axes, table, shown)
     return True
 
@@ -83,19 +76,17 @@ def limits(contrasts: Sequence[Contrast], margin: float | None) -> tuple[float, 
 
 
 def _title(table: Table, count: int) -> str:
-    study = table.sweep.study
-    at = f", each arm at its own best {study.tune.key}" if study and study.tune else ""
+    at = f", each arm at its own best {table.tune.key}" if table.tune else ""
     left_out = f" (the first {MOST_ROWS} of {count})" if count > MOST_ROWS else ""
     state = "" if table.sweep.complete else f"; {headline(table).partition(',')[0]}"
     measure = "validation loss" if table.metric == "val_loss" else LOSS_TITLES[table.metric]
-    return f"{table.sweep.name}: difference in {measure}{at}{left_out}{state}"
+    return f"{table.sweep.record.name}: difference in {measure}{at}{left_out}{state}"
 
 
 def _label(item: Comparison, table: Table) -> str:
     several = {reference for _, reference in table.plan.pairs} != {table.baseline}
     text = f"{item.arm} - {item.reference}" if several else item.arm
-    text += " (control)" if item.control else ""
-    return text if len(text) <= LONGEST_LABEL else text[: LONGEST_LABEL - 3] + "..."
+    return shortened(f"{text} (control)" if item.control else text, LONGEST_LABEL)
 
 
 def _numbers(item: Comparison) -> str:
@@ -118,14 +109,13 @@ def _frame(axes: Axes, table: Table, labels: Sequence[str]) -> None:
     axes.spines["left"].set_visible(False)
     references = {reference for _, reference in table.plan.pairs}
     against = f"arm - {references.pop()}" if len(references) == 1 else "arm - reference"
-    axes.set_xlabel(
-        f"{against} ({UNITS[table.metric]}), 95 % interval; below zero is better", color=INK
-    )
+    unit, margin = UNITS[table.metric], table.plan.margin
+    axes.set_xlabel(f"{against} ({unit}), 95 % interval; below zero is better", color=INK)
     axes.axvline(0.0, color=INK, linewidth=0.9, zorder=2)
-    if table.plan.margin is not None:
-        axes.axvspan(-table.plan.margin, table.plan.margin, color=MARGIN_COLOR, zorder=0)
+    if margin is not None:
+        axes.axvspan(-margin, margin, color=MARGIN_COLOR, zorder=0)
         axes.annotate(
-            f"margin {table.plan.margin:g}",
+            f"margin {margin:g}",
             (0.0, 1.0),
             xycoords=("data", "axes fraction"),
             xytext=(0, 2),
@@ -171,16 +161,14 @@ def _words(axes: Axes, place: int, item: Comparison, indent: float) -> None:
 
 def _common(axes: Axes, table: Table, shown: Sequence[Comparison]) -> None:
     """The same contrasts at the setting that all arms share."""
-    pairs = [(item.arm, item.reference) for item in shown]
     sides = [row.common for row in table.rows if row.common is not None]
     found = {(c.arm, c.reference): c.contrast for side in sides for c in side.comparisons}
-    points = [
-        (contrast.mean, place + 0.27)
-        for place, pair in enumerate(pairs)
-        if (contrast := found.get(pair)) is not None
-    ]
     low, high = axes.get_xlim()
-    inside = [point for point in points if low <= point[0] <= high]
+    inside = []
+    for place, item in enumerate(shown):
+        contrast = found.get((item.arm, item.reference))
+        if contrast and low <= contrast.mean <= high:
+            inside.append((contrast.mean, place + 0.27))
     if not inside:
         return
     xs, ys = zip(*inside, strict=True)

@@ -5,12 +5,21 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
+from itertools import chain
 from pathlib import Path
+from statistics import fmean
 from typing import TYPE_CHECKING, Any
 
 from lm_experiments.report.pictures.curves import spread
-from lm_experiments.report.pictures.figure import nearest, picture, plain_frame
-from lm_experiments.report.pictures.line_styles import INK, LineStyle, line_styles
+from lm_experiments.report.pictures.figure import (
+    INK,
+    LineStyle,
+    line_styles,
+    nearest,
+    picture,
+    plain_frame,
+    shortened,
+)
 from lm_experiments.report.statistics.tuning import expected_best
 from lm_experiments.report.table.columns import LOSS_TITLES, UNITS
 from lm_experiments.report.table.rows import Table
@@ -38,9 +47,7 @@ class Response:
     @property
     def label(self) -> str:
         """The arm's name, with its choice once tuning has ended."""
-        name = self.arm
-        if len(name) > LONGEST_LABEL:
-            name = name[: LONGEST_LABEL - 3] + "..."
+        name = shortened(self.arm, LONGEST_LABEL)
         if self.choice is None:
             return name
         return f"{name} ({self.choice.value:g}{', edge' if self.choice.edge else ''})"
@@ -52,17 +59,15 @@ def draw_sensitivity(table: Table, path: Path) -> bool:
     Left: mean validation loss of each value tried, the chosen one filled, failed ones as crosses
     on the upper edge. Right: the expected best of k trials (Dodge et al. 2019).
     """
-    study = table.sweep.study
     found = responses(table)
-    if study is None or study.tune is None or not found:
+    if table.tune is None or not found:
         return False
     styles = line_styles(table)
-    longest = max(len(response.label) for response in found)
-    right = CHARACTER_WIDTH * longest + 0.035
+    right = CHARACTER_WIDTH * max(len(response.label) for response in found) + 0.035
     width = 1 - LEFT - right - GAP - SMALL
     with picture(path, SIZE_INCHES) as figure:
         panel = figure.add_axes((LEFT, BOTTOM, width, HEIGHT))
-        _sensitivity(panel, table, study.tune, found, styles)
+        _sensitivity(panel, table, table.tune.key, found, styles)
         small = figure.add_axes((LEFT + width + right + GAP - 0.02, BOTTOM, SMALL, HEIGHT))
         _budget(small, found, styles)
         small.set_ylabel(f"lowest {LOSS_TITLES[table.metric]}", color=INK)
@@ -71,41 +76,26 @@ def draw_sensitivity(table: Table, path: Path) -> bool:
 
 def responses(table: Table) -> list[Response]:
     """The trials of every arm that has any which ended, in the table's order."""
-    study = table.sweep.study
-    if study is None or study.tune is None:
-        return []
-    found = []
-    for row in table.rows:
-        response = _response(table, study.tune, row.arm)
-        if response is not None:
-            found.append(response)
-    return found
+    found = [_response(table, table.tune, row.arm) for row in table.rows] if table.tune else []
+    return [response for response in found if response.losses]
 
 
-def _response(table: Table, tuning: Tuning, arm: str) -> Response | None:
-    by_value: dict[float, list[float | None]] = {}
+def _response(table: Table, tuning: Tuning, arm: str) -> Response:
+    trials: dict[float, list[float]] = {}
     for run in table.sweep.trials:
         value = run.setting.get(tuning.key)
         if run.arm == arm and run.finished and value is not None:
-            by_value.setdefault(value, []).append(run.value(table.metric))
-    if not by_value:
-        return None
-    losses = {value: _mean(by_value[value]) for value in sorted(by_value)}
-    trials = [math.inf if loss is None else loss for ls in by_value.values() for loss in ls]
-    return Response(arm, losses, tuple(trials), tuning.chosen.get(arm))
-
-
-def _mean(losses: Sequence[float | None]) -> float | None:
-    known = [loss for loss in losses if loss is not None]
-    return math.fsum(known) / len(known) if len(known) == len(losses) else None
+            loss = run.value(table.metric)
+            trials.setdefault(value, []).append(math.inf if loss is None else loss)
+    means = {value: fmean(trials[value]) for value in sorted(trials)}
+    losses = {value: mean if math.isfinite(mean) else None for value, mean in means.items()}
+    return Response(arm, losses, tuple(chain(*trials.values())), tuning.chosen.get(arm))
 
 
 def focus(found: Sequence[Response]) -> tuple[float, float]:
     """The y limits that hold the lower part of every arm's curve, and not what blew up."""
     losses = [loss for r in found for loss in r.losses.values() if loss is not None]
-    if not losses:
-        return 0.0, 1.0
-    return _limits(losses, FAR)
+    return _limits(losses, FAR) if losses else (0.0, 1.0)
 
 
 def _limits(losses: Sequence[float], far: float) -> tuple[float, float]:
@@ -118,17 +108,22 @@ def _limits(losses: Sequence[float], far: float) -> tuple[float, float]:
 def _sensitivity(
     axes: Axes,
     table: Table,
-    tuning: Tuning,
+    key: str,
     found: Sequence[Response],
     styles: dict[str, LineStyle],
 ) -> None:
     plain_frame(axes, "y")
     axes.set_ylim(*focus(found))
     values = sorted({value for response in found for value in response.losses})
-    _scale(axes, values)
+    if min(values) > 0:
+        axes.set_xscale("log")
+        room = (values[-1] / values[0]) ** 0.04 if len(values) > 1 else 2.0
+        axes.set_xlim(values[0] / room, values[-1] * room)
+    axes.set_xticks(values, [f"{value:g}" for value in values])
+    axes.set_xticks([], minor=True)
     measure = "validation loss" if table.metric == "val_loss" else LOSS_TITLES[table.metric]
-    axes.set_title(f"{table.sweep.name}: {measure} by {tuning.key}", loc="left", color=INK)
-    axes.set_xlabel(f"{tuning.key} ({_signs(found, axes.get_ylim()[1])})", color=INK)
+    axes.set_title(f"{table.sweep.record.name}: {measure} by {key}", loc="left", color=INK)
+    axes.set_xlabel(f"{key} ({_signs(found, axes.get_ylim()[1])})", color=INK)
     axes.set_ylabel(f"{measure} ({UNITS[table.metric]})", color=INK)
     for order, response in enumerate(found):
         _line(axes, response, styles[response.arm], order)
@@ -147,15 +142,6 @@ def _signs(found: Sequence[Response], top: float) -> str:
     return "; ".join(text for text, there in meanings.items() if there) or "no choice yet"
 
 
-def _scale(axes: Axes, values: Sequence[float]) -> None:
-    if min(values) > 0:
-        axes.set_xscale("log")
-        room = (values[-1] / values[0]) ** 0.04 if len(values) > 1 else 2.0
-        axes.set_xlim(values[0] / room, values[-1] * room)
-    axes.set_xticks(values, [f"{value:g}" for value in values])
-    axes.set_xticks([], minor=True)
-
-
 def _line(axes: Axes, response: Response, style: LineStyle, order: int) -> None:
     low, high = axes.get_ylim()
     points = [(value, loss) for value, loss in response.losses.items() if loss is not None]
@@ -171,12 +157,9 @@ def _line(axes: Axes, response: Response, style: LineStyle, order: int) -> None:
     axes.plot(above, [top] * len(above), "^", markersize=5, **look)
     choice = response.choice
     if choice is not None and (loss := response.losses.get(choice.value)) is not None:
-        mark = _outward(response, choice.value) if choice.edge else "o"
+        outward = "<" if choice.value == min(response.losses) else ">"
+        mark = outward if choice.edge else "o"
         axes.plot([choice.value], [loss], mark, markersize=9, markeredgecolor="white", **look)
-
-
-def _outward(response: Response, value: float) -> str:
-    return "<" if value == min(response.losses) else ">"
 
 
 def _labels(axes: Axes, found: Sequence[Response], styles: dict[str, LineStyle]) -> None:
@@ -188,22 +171,13 @@ def _labels(axes: Axes, found: Sequence[Response], styles: dict[str, LineStyle])
         # Lines that leave the panel are named in the order of their best value, at its top.
         ends.append((min(end if end is not None else high, high), min(known, default=high)))
     order = sorted(range(len(found)), key=lambda i: ends[i])
-    gap = 0.05 * (high - low)
-    places = spread([ends[i][0] for i in order], gap, low, high)
+    places = spread([ends[i][0] for i in order], 0.05 * (high - low), low, high)
     for i, place in zip(order, places, strict=True):
         spot = (1.035, (place - low) / (high - low))
-        start = (1.0, (max(low, ends[i][0]) - low) / (high - low))
+        ys = ((max(low, ends[i][0]) - low) / (high - low), spot[1])
         style = styles[found[i].arm]
-        xs, ys = zip(start, (1.028, spot[1]), strict=True)
-        axes.plot(
-            xs,
-            ys,
-            color=style.color,
-            lw=1.4,
-            ls=style.dashes,
-            clip_on=False,
-            transform=axes.transAxes,
-        )
+        look: dict[str, Any] = {"color": style.color, "lw": 1.4, "ls": style.dashes}
+        axes.plot((1.0, 1.028), ys, clip_on=False, transform=axes.transAxes, **look)
         axes.text(*spot, found[i].label, transform=axes.transAxes, va="center", size=9, color=INK)
 
 

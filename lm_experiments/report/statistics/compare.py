@@ -64,52 +64,33 @@ def compare(plan: Plan, runs: RunsByArm, planned: int, complete: bool) -> list[C
     adjusted = adjust([_contrast(plan, runs, pair) for pair in family])
     found = dict(zip(family, adjusted, strict=True))
     found.update((pair, _contrast(plan, runs, pair)) for pair in plan.pairs if pair not in found)
-    return [
-        _comparison(
-            pair,
-            found[pair],
-            pair[0] in plan.controls,
-            _failures(runs.get(pair[0], ()), planned),
-            complete,
-            _same(runs, pair),
-        )
-        for pair in plan.pairs
-    ]
-
-
-def values_by_seed(runs: Sequence[Run], metric: str) -> dict[int, float]:
-    """The final value of every usable run, by seed."""
-    return {run.seed: v for run in runs if (v := run.value(metric)) is not None}
+    return [_comparison(plan, runs, pair, found[pair], planned, complete) for pair in plan.pairs]
 
 
 def _contrast(plan: Plan, runs: RunsByArm, pair: tuple[str, str]) -> Contrast | None:
-    arm, reference = (values_by_seed(runs.get(name, ()), plan.metric) for name in pair)
+    arm, reference = (
+        {run.seed: v for run in runs[name] if (v := run.value(plan.metric)) is not None}
+        for name in pair
+    )
     return contrast(arm, reference, plan.margin)
 
 
-def _failures(runs: Sequence[Run], planned: int) -> tuple[int, int]:
-    return sum(run.failing for run in runs), max(planned, len(runs))
-
-
-def _same(runs: RunsByArm, pair: tuple[str, str]) -> bool:
-    arm, reference = ({run.directory for run in runs.get(name, ())} for name in pair)
-    return bool(arm) and arm == reference
-
-
 def _comparison(
+    plan: Plan,
+    runs: RunsByArm,
     pair: tuple[str, str],
     found: Contrast | None,
-    control: bool,
-    failures: tuple[int, int],
+    planned: int,
     complete: bool,
-    same: bool,
 ) -> Comparison:
-    judge = control_verdict if control else verdict
+    arm, reference = (runs[name] for name in pair)
+    control = pair[0] in plan.controls
+    failures = (sum(run.failing for run in arm), max(planned, len(arm)))
+    word = (control_verdict if control else verdict)(found, failures, complete)
     # Runs compared with themselves agree whatever they are.
-    word = SAME_RUNS if same and complete else judge(found, failures, complete)
-    return Comparison(*pair, found if complete else _untested(found), word, control)
-
-
-def _untested(found: Contrast | None) -> Contrast | None:
-    """The contrast without its tests: a p looked up halfway decides when to stop."""
-    return found and replace(found, p=None, adjusted_p=None, sign_flip_p=None, equivalent_p=None)
+    if complete and arm and {run.directory for run in arm} == {run.directory for run in reference}:
+        word = SAME_RUNS
+    if found and not complete:
+        # A p looked up halfway decides when to stop.
+        found = replace(found, p=None, adjusted_p=None, sign_flip_p=None, equivalent_p=None)
+    return Comparison(*pair, found, word, control)

@@ -9,7 +9,6 @@ import math
 import warnings
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from itertools import accumulate
 from typing import Any
 
 CONFIDENCE = 0.95
@@ -75,8 +74,11 @@ def summarize(values: Iterable[float]) -> Summary | None:
     mean = numbers[0] if len(set(numbers)) == 1 else math.fsum(numbers) / n
     if n == 1:
         return Summary(mean, None, 1, None)
+    # Imported here because scipy is slow to load.
+    from scipy.special import stdtrit
+
     sd = math.sqrt(math.fsum((x - mean) ** 2 for x in numbers) / (n - 1))
-    return Summary(mean, sd, n, t_quantile(n - 1) * sd / math.sqrt(n))
+    return Summary(mean, sd, n, float(stdtrit(n - 1, 0.5 + CONFIDENCE / 2)) * sd / math.sqrt(n))
 
 
 def contrast(
@@ -89,8 +91,12 @@ def contrast(
     largest difference that does not matter, and needed for `equivalent_p`.
     Raises `ValueError` for a loss that is not finite and for a margin that is not above zero.
     """
-    _check_losses(values)
-    _check_losses(reference)
+    for seed, loss in (*values.items(), *reference.items()):
+        if not math.isfinite(loss):
+            raise ValueError(
+                f"The loss of seed {seed} is {loss!r}; pass finite losses only, and count a run "
+                "without one among its arm's failures."
+            )
     if margin is not None and not 0 < margin < math.inf:
         raise ValueError(
             f"The equivalence margin is {margin!r}; write a finite number of nats per token above "
@@ -98,7 +104,8 @@ def contrast(
         )
     if not values or not reference:
         return None
-    differences = _differences(values, reference)
+    common = sorted(values.keys() & reference.keys())
+    differences = tuple(values[seed] - reference[seed] for seed in common)
     both_repeat = min(len(values), len(reference)) > 1
     if not differences or (len(differences) == 1 and both_repeat):
         return _welch(list(values.values()), list(reference.values()), margin)
@@ -111,27 +118,17 @@ def adjust(contrasts: Sequence[Contrast | None]) -> list[Contrast | None]:
     The family is all of them: a contrast without a p, of an arm that failed or has one seed,
     still counts, so that a failing arm does not make the others easier to believe.
     """
-    p_values = [None if item is None else item.p for item in contrasts]
-    adjusted = holm([1.0 if p is None else p for p in p_values])
+    # Imported here because numpy and scipy are slow to load.
+    import numpy as np
+
+    from lm_experiments.report.statistics.estimates import holm_adjusted
+
+    p_values = [1.0 if item is None or item.p is None else item.p for item in contrasts]
+    adjusted = holm_adjusted(np.array(p_values, dtype=np.float64)).tolist()
     return [
         item if item is None or item.p is None else replace(item, adjusted_p=new)
         for item, new in zip(contrasts, adjusted, strict=True)
     ]
-
-
-def holm(p_values: Sequence[float]) -> list[float]:
-    """Holm's step-down adjusted p-values (Holm 1979), at most 1, in the order given.
-
-    Raises `ValueError` for a value outside 0 to 1.
-    """
-    for p in p_values:
-        if not 0 <= p <= 1:
-            raise ValueError(f"{p!r} is not a p-value; give numbers from 0 to 1.")
-    count = len(p_values)
-    order = sorted(range(count), key=p_values.__getitem__)
-    scaled = (min(1.0, (count - rank) * p_values[at]) for rank, at in enumerate(order))
-    by_position = dict(zip(order, accumulate(scaled, max), strict=True))
-    return [by_position[at] for at in range(count)]
 
 
 def sign_flip_p(differences: Sequence[float]) -> float | None:
@@ -147,28 +144,6 @@ def sign_flip_p(differences: Sequence[float]) -> float | None:
     # Patterns that tie in exact arithmetic may differ in the last bits.
     slack = 1e-12 * math.fsum(abs(x) for x in differences)
     return float(np.mean(np.abs(sums) >= abs(math.fsum(differences)) - slack))
-
-
-def t_quantile(degrees: float) -> float:
-    """The two-sided 95 % point of Student's t with this many degrees of freedom."""
-    # Imported here because scipy is slow to load.
-    from scipy.special import stdtrit
-
-    return float(stdtrit(degrees, 0.5 + CONFIDENCE / 2))
-
-
-def _check_losses(losses: Mapping[int, float]) -> None:
-    for seed, loss in losses.items():
-        if not math.isfinite(loss):
-            raise ValueError(
-                f"The loss of seed {seed} is {loss!r}; pass finite losses only, and count a run "
-                "without one among its arm's failures."
-            )
-
-
-def _differences(values: Mapping[int, float], reference: Mapping[int, float]) -> tuple[float, ...]:
-    common = sorted(values.keys() & reference.keys())
-    return tuple(values[seed] - reference[seed] for seed in common)
 
 
 def _paired(differences: tuple[float, ...], margin: float | None) -> Contrast:

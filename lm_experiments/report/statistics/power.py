@@ -18,22 +18,38 @@ def smallest_resolvable(
     None below two seeds, which resolve nothing. Raises `ValueError` for a spread that is
     negative or not finite, and for a power or alpha out of range.
     """
-    _check(sd_difference, power, alpha)
+    if not 0 <= sd_difference < math.inf:
+        raise ValueError(
+            f"A spread of {sd_difference!r} is not finite and zero or more; give an sd."
+        )
+    if not 0 < alpha < power < 1:
+        raise ValueError(
+            f"Power {power!r} at alpha {alpha!r} cannot be asked for; write 0 < alpha < power < 1, "
+            "such as 0.8 at 0.05."
+        )
     if n < 2:
         return None
-    return _shift_for(n - 1, power, alpha) * sd_difference / math.sqrt(n)
+    # Imported here because scipy is slow to load.
+    from scipy.optimize import brentq
+
+    def lacking(shift: float) -> float:
+        return _power(shift, n - 1, alpha) - power
+
+    high = 1.0
+    while lacking(high) < 0:
+        high *= 2
+    shift = float(brentq(lacking, 0.0, high, xtol=1e-12, rtol=1e-12))
+    return shift * sd_difference / math.sqrt(n)
 
 
-def resolvable_from_baseline(
-    sd_baseline: float, n: int, power: float = POWER, alpha: float = ALPHA
-) -> float | None:
+def resolvable_from_baseline(sd_baseline: float, n: int, alpha: float = ALPHA) -> float | None:
     """`smallest_resolvable` when only the baseline's spread over seeds is known.
 
     Takes the arm to vary as much as the baseline and independently of it, so that differences
     have sd_baseline * sqrt(2). Arms which share batches and initial tensors usually vary
     together, and then the study resolves somewhat less than this: the figure is a cautious one.
     """
-    return smallest_resolvable(math.sqrt(2) * sd_baseline, n, power, alpha)
+    return smallest_resolvable(math.sqrt(2) * sd_baseline, n, alpha=alpha)
 
 
 def _power(shift: float, degrees: int, alpha: float) -> float:
@@ -48,26 +64,3 @@ def _power(shift: float, degrees: int, alpha: float) -> float:
     weights = np.exp(-(normal**2) / 2)
     below = gammainc(degrees / 2, degrees * ((shift + normal) / critical) ** 2 / 2)
     return float(weights @ below / weights.sum())
-
-
-def _shift_for(degrees: int, power: float, alpha: float) -> float:
-    """The noncentrality at which the test has this power."""
-    from scipy.optimize import brentq
-
-    def lacking(shift: float) -> float:
-        return _power(shift, degrees, alpha) - power
-
-    high = 1.0
-    while lacking(high) < 0:
-        high *= 2
-    return float(brentq(lacking, 0.0, high, xtol=1e-12, rtol=1e-12))
-
-
-def _check(spread: float, power: float, alpha: float) -> None:
-    if not 0 <= spread < math.inf:
-        raise ValueError(f"A spread of {spread!r} is not finite and zero or more; give an sd.")
-    if not 0 < alpha < power < 1:
-        raise ValueError(
-            f"Power {power!r} at alpha {alpha!r} cannot be asked for; write 0 < alpha < power < 1, "
-            "such as 0.8 at 0.05."
-        )

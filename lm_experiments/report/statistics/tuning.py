@@ -31,16 +31,22 @@ def pick_best(grid_losses: Mapping[float, Sequence[float | None]]) -> Best:
     """
     counts = {len(losses) for losses in grid_losses.values()}
     if not counts or 0 in counts or len(counts) > 1:
+        found = [f"{len(losses)} ({value:g})" for value, losses in grid_losses.items()]
         raise ValueError(
-            f"The tuned values have {_listed(grid_losses)} trials; give every value of the grid "
-            "the same number, at least one."
+            f"The tuned values have {', '.join(found) or 'no'} trials; give every value of the "
+            "grid the same number, at least one."
         )
-    means = {value: _finite(losses) for value, losses in grid_losses.items()}
-    failures = {value: len(grid_losses[value]) - len(means[value]) for value in means}
-    losses = {value: _mean(finite) for value, finite in means.items()}
-    best = min(losses, key=lambda value: (failures[value], losses[value], value))
-    loss = losses[best]
-    return Best(best, loss if math.isfinite(loss) else None, failures[best], _edge(best, losses))
+    ranked = []
+    for value, losses in grid_losses.items():
+        finite = [loss for loss in losses if loss is not None and math.isfinite(loss)]
+        mean = math.fsum(finite) / len(finite) if finite else math.inf
+        ranked.append((len(losses) - len(finite), mean, value))
+    failed, loss, best = min(ranked)
+    low, high = min(grid_losses), max(grid_losses)
+    edge: Literal["low", "high"] | None = None
+    if low < high:
+        edge = "low" if best == low else "high" if best == high else None
+    return Best(best, loss if math.isfinite(loss) else None, failed, edge)
 
 
 def expected_best(losses: Iterable[float]) -> list[float]:
@@ -62,23 +68,3 @@ def expected_best(losses: Iterable[float]) -> list[float]:
         math.fsum(share * loss for share, loss in zip(row, ordered, strict=True) if share)
         for row in shares
     ]
-
-
-def _finite(losses: Sequence[float | None]) -> list[float]:
-    return [loss for loss in losses if loss is not None and math.isfinite(loss)]
-
-
-def _mean(losses: Sequence[float]) -> float:
-    return math.fsum(losses) / len(losses) if losses else math.inf
-
-
-def _edge(value: float, grid: Iterable[float]) -> Literal["low", "high"] | None:
-    low, high = min(values := list(grid)), max(values)
-    if low == high:
-        return None
-    return "low" if value == low else "high" if value == high else None
-
-
-def _listed(grid_losses: Mapping[float, Sequence[float | None]]) -> str:
-    counts = [f"{len(losses)} ({value:g})" for value, losses in grid_losses.items()]
-    return ", ".join(counts) or "no"

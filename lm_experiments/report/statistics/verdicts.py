@@ -23,19 +23,15 @@ def verdict(contrast: Contrast | None, failures: tuple[int, int], complete: bool
     """The one claim a declared contrast supports; a lower loss is better.
 
     `failures` is (failed runs, planned runs) of the arm and `complete` is whether every run of
-    the study has ended. The first that applies: "unfinished", as no claim is made halfway;
-    "fails k of n" after any failure, as the mean of the survivors flatters the arm; "no
-    comparison" where an arm has no loss (None); "exploratory, n = 1" below three seeds;
-    "equivalent" when the TOST p is below .05; "better" or "worse" when the adjusted p is;
-    else "unresolved".
+    the study has ended: no claim is made halfway, and none but "fails k of n" after a failure,
+    as the mean of the survivors flatters the arm.
 
     Equivalence goes before significance: the margin was declared as the largest difference that
     does not matter, so one shown to be smaller is not an improvement, however certain its sign.
     The interval beside it still tells the sign. The TOST p is not adjusted for the number of
     contrasts. Raises `ValueError` for a contrast that did not go through `adjust`.
     """
-    early = _before_testing(failures, complete)
-    if early is not None:
+    if early := _before_testing(failures, complete):
         return early
     if contrast is None:
         return NO_COMPARISON
@@ -59,8 +55,7 @@ def control_verdict(contrast: Contrast | None, failures: tuple[int, int], comple
     "identical" when it has exactly the baseline's loss on every common seed, otherwise "differs:
     the study is not reproducible". It has "no comparison" when it shares no seed.
     """
-    early = _before_testing(failures, complete)
-    if early is not None:
+    if early := _before_testing(failures, complete):
         return early
     if contrast is None or not contrast.paired:
         return NO_COMPARISON

@@ -5,12 +5,11 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from lm_experiments.report.collect import Run
+from lm_experiments.report.statistics.compare import Comparison
 from lm_experiments.report.statistics.contrasts import Contrast, Summary
 from lm_experiments.report.statistics.verdicts import BETTER, EQUIVALENT, UNRESOLVED, WORSE
-from lm_experiments.report.table.rows import Row, Side, Table
+from lm_experiments.report.table.rows import Row, Table
 from lm_experiments.rundir.results import OK
-from lm_experiments.rundir.study import TUNED
 
 NOTHING = "-"
 EDGE = "^"
@@ -36,7 +35,7 @@ class Column:
     rank: int = 0
     printed: bool = True
     measured: bool = False
-    shown: Callable[[Table], bool] = lambda table: True
+    shown: bool = True
 
 
 def columns(table: Table) -> list[Column]:
@@ -44,7 +43,7 @@ def columns(table: Table) -> list[Column]:
     axes = [_level_column(i, axis) for i, axis in enumerate(table.axes)]
     label = Column("arm", lambda row: row.arm, right=False, wraps=True)
     known = [*_losses(table), *_compared(table), *_costs(table)]
-    return [*(axes or [label]), *(column for column in known if column.shown(table))]
+    return [*(axes or [label]), *(column for column in known if column.shown)]
 
 
 def si(value: float | None) -> str:
@@ -57,8 +56,8 @@ def si(value: float | None) -> str:
     return f"{value:.3g}"
 
 
-def fixed(value: float | None, form: str) -> str:
-    """A number in a format, or the sign for nothing."""
+def fixed(value: float | str | None, form: str) -> str:
+    """A value in a format, or the sign for nothing."""
     return NOTHING if value is None else format(value, form)
 
 
@@ -80,44 +79,50 @@ def interval_text(contrast: Contrast | None) -> str:
 
 def common_setting(table: Table) -> str:
     """The setting all arms share in a tuned study, such as "lr 0.001"."""
-    tuning = table.sweep.study.tune if table.sweep.study else None
-    if tuning is None:
+    if table.tune is None:
         return ""
-    name = tuning.key.rsplit(".", 1)[-1]
-    runs = [run for row in table.rows if row.common for run in row.common.runs]
-    values = {v for run in runs if (v := _setting(run, tuning.key)) is not None}
+    key, name = table.tune.key, table.tune.key.rsplit(".", 1)[-1]
+    values = set()
+    for run in (run for row in table.rows if row.common for run in row.common.runs):
+        rate = run.result.learning_rate if key == "optimizer.lr" else None
+        if (value := run.setting.get(key, rate)) is not None:
+            values.add(value)
     return f"{name} {values.pop():g}" if len(values) == 1 else f"the baseline's {name}"
 
 
-def _setting(run: Run, key: str) -> float | None:
-    return run.setting.get(key, run.result.learning_rate if key == "optimizer.lr" else None)
-
-
 def _losses(table: Table) -> list[Column]:
-    title = LOSS_TITLES[table.metric]
-    own = f"{title} at own best" if table.tuned else title
-    found = [
-        Column(own, _own_mean if table.tuned else lambda row: _part(row.loss, "mean")),
-        Column("sd", lambda row: _part(row.loss, "sd"), rank=12, shown=_several_seeds),
+    title, several = LOSS_TITLES[table.metric], table.most_seeds > 1
+    own = f"{title} at own best" if table.tune else title
+    return [
+        Column(own, lambda row: _part(row.loss, "mean")),
+        *_tuning(table),
+        Column("sd", lambda row: _part(row.loss, "sd"), rank=12, shown=several),
         Column(
             "95 % +/-",
             lambda row: _part(row.loss, "half_width"),
             rank=5,
             printed=False,
-            shown=_several_seeds,
+            shown=several,
         ),
-        Column("n", lambda row: _n_text(row.main), shown=_several_runs),
+        Column(
+            "n",
+            lambda row: f"{len(row.usable)} of {len(row.runs)}",
+            shown=any(len(row.runs) > 1 for row in table.rows),
+        ),
     ]
-    return [*found[:1], *_tuning(table), *found[1:]] if table.tuned else found
 
 
 def _tuning(table: Table) -> list[Column]:
-    study = table.sweep.study
-    assert study is not None and study.tune is not None
+    if table.tune is None:
+        return []
     title, at = LOSS_TITLES[table.metric], common_setting(table)
     return [
-        Column(f"best {study.tune.key.rsplit('.', 1)[-1]}", _chosen),
-        Column(f"{title} at {at}", _common_mean, rank=11),
+        Column(f"best {table.tune.key.rsplit('.', 1)[-1]}", _chosen),
+        Column(
+            f"{title} at {at}",
+            lambda row: _part(row.common.loss if row.common else None, "mean"),
+            rank=11,
+        ),
         Column(f"difference at {at}", _common_difference, rank=9, printed=False),
     ]
 
@@ -126,17 +131,34 @@ def _compared(table: Table) -> list[Column]:
     to_baseline = {pair[1] for pair in table.plan.pairs} <= {table.baseline}
     return [
         Column("vs baseline" if to_baseline else "difference", _difference),
-        Column("against", _reference, right=False, wraps=True, shown=lambda _: not to_baseline),
-        Column("95 % interval", lambda row: interval_text(row.difference), shown=_several_seeds),
-        Column("p (Holm)", _adjusted_p, rank=8, shown=_tested),
-        Column("p (sign flip)", _sign_flip_p, rank=6, shown=_sign_flipped),
-        Column("verdict", _verdict, right=False, shown=_judged),
+        Column(
+            "against",
+            lambda row: _part(row.comparison, "reference", ""),
+            right=False,
+            wraps=True,
+            shown=not to_baseline,
+        ),
+        Column(
+            "95 % interval",
+            lambda row: interval_text(row.difference),
+            shown=table.most_seeds > 1,
+        ),
+        _p_column("p (Holm)", "adjusted_p", 8, table),
+        _p_column("p (sign flip)", "sign_flip_p", 6, table),
+        Column(
+            "verdict",
+            lambda row: _part(row.comparison, "verdict", ""),
+            right=False,
+            shown=_judged(table),
+        ),
     ]
 
 
 def _costs(table: Table) -> list[Column]:
     by_bytes = table.metric == "bits_per_byte"
     other = "val_loss" if by_bytes else "bits_per_byte"
+    judged = _judged(table)
+    rates = {row.first("learning_rate") for row in table.rows} - {None}
     return [
         Column(
             LOSS_TITLES[other],
@@ -144,7 +166,12 @@ def _costs(table: Table) -> list[Column]:
             rank=4,
             printed=by_bytes,
         ),
-        Column("learning rate", _rate, rank=7, shown=_several_rates),
+        Column(
+            "learning rate",
+            lambda row: fixed(row.first("learning_rate"), ".3g"),
+            rank=7,
+            shown=not table.tune and len(rates) > 1,
+        ),
         Column("parameters", lambda row: fixed(row.first("parameters"), ",.0f"), rank=6),
         Column(
             "non-embedding",
@@ -166,33 +193,29 @@ def _costs(table: Table) -> list[Column]:
             right=False,
             wraps=True,
             # Where there is a verdict, it tells of failures too.
-            rank=10 if _judged(table) else 0,
-            printed=not _judged(table) and any(row.outcome != OK for row in table.rows),
+            rank=10 if judged else 0,
+            printed=not judged and any(row.outcome != OK for row in table.rows),
         ),
     ]
 
 
-def _part(summary: Summary | Contrast | None, name: str, form: str = ".4f") -> str:
-    return fixed(None if summary is None else getattr(summary, name), form)
+def _p_column(title: str, name: str, rank: int, table: Table) -> Column:
+    """The p that verdicts rest on; one of the survivors alone would mislead."""
+
+    def text(row: Row) -> str:
+        tested = row.comparison is not None and row.comparison.verdict in TESTED
+        return p_text(getattr(row.difference, name) if tested else None)
+
+    return Column(title, text, rank=rank, shown=any(text(row) != NOTHING for row in table.rows))
 
 
-def _own_mean(row: Row) -> str:
-    own = any(run.role == TUNED for run in row.runs)
-    return _part(row.loss if own else None, "mean")
-
-
-def _common_mean(row: Row) -> str:
-    return _part(row.common.loss if row.common else None, "mean")
-
-
-def _n_text(side: Side) -> str:
-    return f"{len(side.usable)} of {len(side.runs)}"
+def _part(item: Summary | Comparison | Contrast | None, name: str, form: str = ".4f") -> str:
+    return fixed(None if item is None else getattr(item, name), form)
 
 
 def _chosen(row: Row) -> str:
-    if row.chosen is None:
-        return NOTHING
-    return f"{row.chosen.value:g}{EDGE if row.chosen.edge else ''}"
+    edge = EDGE if row.chosen and row.chosen.edge else ""
+    return f"{row.chosen.value:g}{edge}" if row.chosen else NOTHING
 
 
 def _difference(row: Row) -> str:
@@ -202,60 +225,12 @@ def _difference(row: Row) -> str:
 
 
 def _common_difference(row: Row) -> str:
-    if row.common is None or not row.common.comparisons:
-        return NOTHING
-    return _part(row.common.comparisons[0].contrast, "mean", "+.4f")
-
-
-def _reference(row: Row) -> str:
-    return row.comparison.reference if row.comparison else NOTHING
-
-
-def _adjusted_p(row: Row) -> str:
-    found = _tested_contrast(row)
-    return p_text(found.adjusted_p if found else None)
-
-
-def _sign_flip_p(row: Row) -> str:
-    found = _tested_contrast(row)
-    return p_text(found.sign_flip_p if found else None)
-
-
-def _tested_contrast(row: Row) -> Contrast | None:
-    """The contrast whose p the verdict rests on; one of the survivors alone would mislead."""
-    return row.difference if row.comparison and row.comparison.verdict in TESTED else None
-
-
-def _verdict(row: Row) -> str:
-    return row.comparison.verdict if row.comparison else NOTHING
-
-
-def _rate(row: Row) -> str:
-    return fixed(row.first("learning_rate"), ".3g")
+    found = row.common.comparisons[0].contrast if row.common and row.common.comparisons else None
+    return _part(found, "mean", "+.4f")
 
 
 def _level_column(index: int, axis: str) -> Column:
     return Column(axis, lambda row: row.levels[index], right=False)
-
-
-def _several_seeds(table: Table) -> bool:
-    return table.most_seeds > 1
-
-
-def _several_runs(table: Table) -> bool:
-    return any(len(row.runs) > 1 for row in table.rows)
-
-
-def _several_rates(table: Table) -> bool:
-    return not table.tuned and len({row.first("learning_rate") for row in table.rows} - {None}) > 1
-
-
-def _tested(table: Table) -> bool:
-    return any(_adjusted_p(row) != NOTHING for row in table.rows)
-
-
-def _sign_flipped(table: Table) -> bool:
-    return any(_sign_flip_p(row) != NOTHING for row in table.rows)
 
 
 def _judged(table: Table) -> bool:

@@ -29,10 +29,14 @@ class Shared:
     """
 
     name: str
-    value: Callable[[Run], str | None]
     reason: str
     keys: tuple[str, ...] = ()
     trained: bool = False
+
+    def value(self, run: Run) -> str | None:
+        """The run's value as text, a hash by its beginning."""
+        value = run.fact(self.name)
+        return short_hash(value) if isinstance(value, str) else count_text(value)
 
 
 @dataclass(frozen=True)
@@ -57,45 +61,19 @@ def short_hash(digest: str | None) -> str | None:
     return head[:HASH_CHARACTERS] + plus + dirty
 
 
-TOKENIZER = Shared(
-    "tokenizer_hash",
-    lambda run: short_hash(run.result.tokenizer_hash),
-    "a token is not the same piece of text for them",
-    ("tokenizer", "data"),
-)
 SHARED = (
-    Shared(
-        "data_hash",
-        lambda run: short_hash(run.result.data_hash),
-        "they did not use the same data",
-        _DATA,
-    ),
-    TOKENIZER,
-    Shared(
-        "eval_context",
-        lambda run: count_text(run.result.eval_context),
-        # Not excused by an arm's own context length: its loss is measured on easier tokens.
-        "a loss with more context is a lower loss",
-    ),
-    Shared(
-        "val_tokens",
-        lambda run: count_text(run.result.val_tokens),
-        "their losses are over different text",
-        (*_DATA, *_SIZES),
-        trained=True,
-    ),
+    Shared("data_hash", "they did not use the same data", _DATA),
+    Shared("tokenizer_hash", "a token is not the same piece of text for them", _DATA),
+    # Not excused by an arm's own context length: its loss is measured on easier tokens.
+    Shared("eval_context", "a loss with more context is a lower loss"),
+    Shared("val_tokens", "their losses are over different text", (*_DATA, *_SIZES), trained=True),
     Shared(
         "tokens",
-        lambda run: count_text(run.result.tokens),
         "they did not train on the same budget",
         ("trainer.max_steps", "trainer", "data.batch_size", "data", *_SIZES),
         trained=True,
     ),
-    Shared(
-        "code",
-        lambda run: short_hash(run.result.code_hash or run.commit),
-        "what they ran is not the same program",
-    ),
+    Shared("code", "what they ran is not the same program"),
 )
 
 
@@ -112,15 +90,18 @@ def differences(runs: Sequence[Run]) -> list[Difference]:
 
 def refuse_mixed(sweep: Sweep) -> None:
     """Raise `InputError` for runs that differ in what they share without meaning to."""
-    accidents = [d for d in differences(sweep.runs) if not d.on_purpose]
-    if not accidents:
-        return
-    told = "; and in ".join(_told(difference) for difference in accidents)
-    raise InputError(
-        f"The runs of {sweep.name!r} do not belong in one table, as they differ in {told}; "
-        "run the odd ones again under the same conditions, or type --allow-mixed to draw the "
-        "table with a warning."
-    )
+    accidents = []
+    for difference in differences(sweep.runs):
+        if not difference.on_purpose:
+            parts = [f"{value} in {_named(runs)}" for value, runs in difference.groups.items()]
+            shared = difference.shared
+            accidents.append(f"{shared.name} ({', '.join(parts)}: {shared.reason})")
+    if accidents:
+        raise InputError(
+            f"The runs of {sweep.record.name!r} do not belong in one table, as they differ in "
+            f"{'; and in '.join(accidents)}; run the odd ones again under the same conditions, or "
+            "type --allow-mixed to draw the table with a warning."
+        )
 
 
 def tokenizers_differ(sweep: Sweep) -> bool:
@@ -146,9 +127,8 @@ def _purpose(run: Run, keys: Iterable[str]) -> tuple[str, ...]:
 
 
 def _concerns(key: str, keys: Iterable[str]) -> bool:
-    if key in keys:
-        return True
-    return key not in _BATCHING and any(key.startswith(f"{group}.") for group in keys)
+    below = key not in _BATCHING and any(key.startswith(f"{group}.") for group in keys)
+    return below or key in keys
 
 
 def _grouped(runs: Iterable[Run], value: Callable[[Run], str | None]) -> dict[str, list[Run]]:
@@ -157,11 +137,6 @@ def _grouped(runs: Iterable[Run], value: Callable[[Run], str | None]) -> dict[st
         if (key := value(run)) is not None:
             groups.setdefault(key, []).append(run)
     return dict(sorted(groups.items(), key=lambda item: (-len(item[1]), item[0])))
-
-
-def _told(difference: Difference) -> str:
-    parts = [f"{value} in {_named(runs)}" for value, runs in difference.groups.items()]
-    return f"{difference.shared.name} ({', '.join(parts)}: {difference.shared.reason})"
 
 
 def _named(runs: Sequence[Run]) -> str:

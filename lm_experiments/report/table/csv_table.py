@@ -25,25 +25,27 @@ _CONTRAST = {
 def csv_text(table: Table) -> str:
     """One record per arm at full precision, for programs; what is unknown is left empty."""
     out = io.StringIO()
-    writer = csv.writer(out, lineterminator="\n")
     records = [_record(row, table) for row in table.rows]
-    writer.writerow(records[0])
-    writer.writerows([_exact(value) for value in record.values()] for record in records)
+    writer = csv.DictWriter(out, records[0], lineterminator="\n")
+    writer.writeheader()
+    writer.writerows(records)
     return out.getvalue()
 
 
 def _record(row: Row, table: Table) -> dict[str, object]:
-    metric = table.metric
+    metric, comparison = table.metric, row.comparison
     other = "val_loss" if metric == "bits_per_byte" else "bits_per_byte"
     return {
         "arm": row.arm,
         **dict(zip(table.axes, row.levels, strict=True)),
         "baseline": str(row.is_baseline).lower(),
-        **_tuning_record(row, table),
+        **(_tuning_record(row, table.tune.key, metric) if table.tune else {}),
         **_statistics(metric, row.loss),
         "n": len(row.usable),
         "planned": len(row.runs),
-        **_difference_record(row),
+        "reference": comparison.reference if comparison else None,
+        **{name: getattr(row.difference, field, None) for name, field in _CONTRAST.items()},
+        "verdict": comparison.verdict if comparison else None,
         other: row.mean(other),
         "learning_rate": row.first("learning_rate"),
         "parameters": row.first("parameters"),
@@ -54,34 +56,16 @@ def _record(row: Row, table: Table) -> dict[str, object]:
     }
 
 
-def _tuning_record(row: Row, table: Table) -> dict[str, object]:
-    study = table.sweep.study
-    if study is None or study.tune is None:
-        return {}
+def _tuning_record(row: Row, key: str, metric: str) -> dict[str, object]:
     common = row.common
     return {
-        f"best_{study.tune.key}": row.chosen.value if row.chosen else None,
+        f"best_{key}": row.chosen.value if row.chosen else None,
         "best_at_edge": str(bool(row.chosen.edge)).lower() if row.chosen else None,
-        **_statistics(f"common_{table.metric}", common.loss if common else None),
+        **_statistics(f"common_{metric}", common.loss if common else None),
         "common_n": len(common.usable) if common else None,
-    }
-
-
-def _difference_record(row: Row) -> dict[str, object]:
-    contrast, comparison = row.difference, row.comparison
-    return {
-        "reference": comparison.reference if comparison else None,
-        **{name: getattr(contrast, field, None) for name, field in _CONTRAST.items()},
-        "verdict": comparison.verdict if comparison else None,
     }
 
 
 def _statistics(name: str, summary: Summary | None) -> dict[str, object]:
     fields = {"mean": "mean", "sd": "sd", "half_width_95": "half_width"}
     return {f"{name}_{title}": getattr(summary, field, None) for title, field in fields.items()}
-
-
-def _exact(value: object) -> str:
-    if value is None:
-        return ""
-    return repr(value) if isinstance(value, float) else str(value)

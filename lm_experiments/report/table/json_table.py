@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable
 from dataclasses import asdict
 from typing import Any
 
@@ -50,7 +49,7 @@ def json_text(table: Table) -> str:
     """
     content = {
         "format": FORMAT,
-        "name": table.sweep.name,
+        "name": table.sweep.record.name,
         "command": table.sweep.record.command,
         "headline": headline(table),
         "complete": table.sweep.complete,
@@ -59,8 +58,18 @@ def json_text(table: Table) -> str:
         "baseline": table.baseline,
         "axes": list(table.axes),
         "study": asdict(table.sweep.study) if table.sweep.study else None,
-        "rule": _rule(table),
-        "provenance": _provenance(table),
+        "rule": {
+            "test": "two-sided paired t over common seeds",
+            "adjustment": "holm",
+            "contrasts": table.plan.family,
+            "declared": table.plan.declared,
+            "level": LEVEL,
+            "margin": table.plan.margin,
+            "smallest_resolvable": table.resolvable,
+            "power": POWER,
+            "allow_mixed": table.mixed,
+        },
+        "provenance": {key: _known(table, key) for key in _SHARED_KEYS},
         "arms": [_arm(row, table) for row in table.rows],
         "contrasts": [_comparison(item) for item in table.comparisons],
         "notes": notes(table),
@@ -68,27 +77,8 @@ def json_text(table: Table) -> str:
     return json.dumps(jsonable(content), indent=1, allow_nan=False, ensure_ascii=False) + "\n"
 
 
-def _rule(table: Table) -> dict[str, Any]:
-    return {
-        "test": "two-sided paired t over common seeds",
-        "adjustment": "holm",
-        "contrasts": table.plan.family,
-        "declared": table.plan.declared,
-        "level": LEVEL,
-        "margin": table.plan.margin,
-        "smallest_resolvable": table.resolvable,
-        "power": POWER,
-        "allow_mixed": table.mixed,
-    }
-
-
-def _provenance(table: Table) -> dict[str, Any]:
-    runs = [run for run in table.sweep.runs if run.finished]
-    return {key: _distinct(run.fact(key) for run in runs) for key in _SHARED_KEYS}
-
-
-def _distinct(values: Iterable[Any]) -> list[Any]:
-    return sorted({value for value in values if value is not None})
+def _known(table: Table, key: str) -> list[Any]:
+    return sorted({run.fact(key) for run in table.sweep.runs if run.finished} - {None})
 
 
 def _arm(row: Row, table: Table) -> dict[str, Any]:

@@ -27,17 +27,18 @@ _SIGNED = re.compile(r"(?<![\w.-])([+-])(?=\d)")
 def latex(table: Table) -> str:
     r"""A `table` environment to `\input`; the document needs `\usepackage{booktabs}`."""
     chosen = [column for column in columns(table) if column.printed]
-    marks = "".join(map(_mark, chosen))
-    label = re.sub(r"[^A-Za-z0-9]+", "-", table.sweep.name).strip("-")
+    marks = [OUTCOME_MARK if c.title == "outcome" else "r" if c.right else "l" for c in chosen]
+    caption = f"{table.sweep.record.name}: {headline(table)} {legend(table)}"
+    label = re.sub(r"[^A-Za-z0-9]+", "-", table.sweep.record.name).strip("-")
     lines = [
         "% Needs \\usepackage{booktabs}.",
         "\\begin{table}[tbp]",
         "\\centering",
         "\\scriptsize",
         "\\setlength{\\tabcolsep}{2pt}",
-        f"\\caption{{{_caption(table)}}}",
+        f"\\caption{{{escape(caption)}}}",
         f"\\label{{tab:{label}}}",
-        f"\\begin{{tabular}}{{@{{}}{marks}@{{}}}}",
+        f"\\begin{{tabular}}{{@{{}}{''.join(marks)}@{{}}}}",
         "\\toprule",
         *_titles(chosen),
         "\\midrule",
@@ -57,22 +58,11 @@ def escape(text: str) -> str:
     return _SIGNED.sub(r"$\1$", plain)
 
 
-def _mark(column: Column) -> str:
-    if column.title == "outcome":
-        return OUTCOME_MARK
-    return "r" if column.right else "l"
-
-
-def _caption(table: Table) -> str:
-    return escape(f"{table.sweep.name}: {headline(table)} {legend(table)}")
-
-
 def _titles(chosen: list[Column]) -> list[str]:
     """The titles on two lines, a long one broken in its middle."""
-    pairs = [_broken(column.title) for column in chosen]
-    tops = [top for top, _ in pairs]
-    rows = [tops, [bottom for _, bottom in pairs]] if any(tops) else [[b for _, b in pairs]]
-    return [" & ".join(escape(cell) for cell in row) + r" \\" for row in rows]
+    tops, bottoms = zip(*(_broken(column.title) for column in chosen), strict=True)
+    rows = [tops, bottoms] if any(tops) else [bottoms]
+    return [" & ".join(map(escape, row)) + r" \\" for row in rows]
 
 
 def _broken(title: str) -> tuple[str, str]:

@@ -17,7 +17,7 @@ def markdown(table: Table, pictures: Mapping[str, str] | None = None) -> str:
     """
     chosen = [column for column in columns(table) if not column.measured]
     lines = [
-        f"# {_plain(table.sweep.name)}",
+        f"# {_plain(table.sweep.record.name)}",
         "",
         _plain(headline(table)),
         "",

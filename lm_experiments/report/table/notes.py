@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 
 from lm_experiments.report.collect import Run
-from lm_experiments.report.statistics.compare import Comparison
 from lm_experiments.report.statistics.power import POWER
 from lm_experiments.report.statistics.verdicts import FEWEST_SEEDS, LEVEL
 from lm_experiments.report.table.columns import EDGE, UNITS, interval_text, p_text
@@ -76,11 +75,8 @@ def notes(table: Table) -> list[str]:
 
 def run_ids(table: Table) -> list[str]:
     """For each arm, the directories of the runs its numbers come from."""
-    lines = []
-    for row in table.rows:
-        names = dict.fromkeys(run.directory.name for run in row.known)
-        lines.append(f"{row.arm}: {', '.join(names) or 'none yet'}")
-    return lines
+    names = {row.arm: dict.fromkeys(run.directory.name for run in row.known) for row in table.rows}
+    return [f"{arm}: {', '.join(known) or 'none yet'}" for arm, known in names.items()]
 
 
 def _reading(table: Table) -> list[str]:
@@ -129,27 +125,22 @@ def _rule(table: Table) -> list[str]:
 def _other_contrasts(table: Table) -> list[str]:
     """Contrasts of arms that are compared with more than one reference."""
     first = {id(row.comparison) for row in table.rows}
-    return [_sentence(item) for item in table.comparisons if id(item) not in first]
-
-
-def _sentence(item: Comparison) -> str:
-    found = item.contrast
-    if found is None:
-        return f"{item.arm} against {item.reference}: {item.verdict}."
-    p = f", p {p_text(found.adjusted_p)}" if found.adjusted_p is not None else ""
-    return (
-        f"{item.arm} against {item.reference}: {found.mean:+.4f} {interval_text(found)}{p}, "
-        f"{item.verdict}."
-    )
+    lines = []
+    for item in (item for item in table.comparisons if id(item) not in first):
+        numbers, found = "", item.contrast
+        if found:
+            p = f", p {p_text(found.adjusted_p)}" if found.adjusted_p is not None else ""
+            numbers = f"{found.mean:+.4f} {interval_text(found)}{p}, "
+        lines.append(f"{item.arm} against {item.reference}: {numbers}{item.verdict}.")
+    return lines
 
 
 def _tuning(table: Table) -> list[str]:
-    study = table.sweep.study
-    if study is None or study.tune is None:
+    tuning, trials = table.tune, table.sweep.trials
+    if tuning is None:
         return []
-    tuning, trials = study.tune, table.sweep.trials
-    finished = sum(run.finished for run in trials)
     if not tuning.chosen:
+        finished = sum(run.finished for run in trials)
         return [f"Tuning of {tuning.key} is UNFINISHED: {finished} of {len(trials)} trials so far."]
     edges = [row.arm for row in table.rows if row.chosen and row.chosen.edge]
     lines = [f"Tuned for every arm alone: {tuning.key} over {_budget(tuning, trials)}."]
@@ -161,10 +152,8 @@ def _tuning(table: Table) -> list[str]:
     return lines
 
 
-def _budget(tuning: Tuning, trials: Iterable[Run]) -> str:
-    runs = list(trials)
-    counts = Counter(run.arm for run in runs)
-    per_arm = sorted(set(counts.values())) or [tuning.trials]
+def _budget(tuning: Tuning, runs: Sequence[Run]) -> str:
+    per_arm = sorted(set(Counter(run.arm for run in runs).values())) or [tuning.trials]
     number = " to ".join(dict.fromkeys(str(n) for n in (per_arm[0], per_arm[-1])))
     every = " each" if len(per_arm) > 1 else " for each arm"
     seeds = ", ".join(map(str, tuning.seeds))
@@ -176,22 +165,14 @@ def _budget(tuning: Tuning, trials: Iterable[Run]) -> str:
 
 def _provenance(table: Table) -> list[str]:
     runs = [run for run in table.sweep.runs if run.usable]
-    facts = [
-        ("seeds", [str(seed) for seed in sorted({run.seed for run in table.sweep.runs})]),
-        ("steps", _distinct(count_text(run.result.steps) for run in runs)),
-        ("training tokens", _distinct(count_text(run.result.tokens) for run in runs)),
-        ("validation tokens", _distinct(count_text(run.result.val_tokens) for run in runs)),
-        ("evaluation context", _distinct(count_text(run.result.eval_context) for run in runs)),
-        ("matched", _distinct(map(_matched, runs))),
-        ("data", _distinct(short_hash(run.result.data_hash) for run in runs)),
-        ("tokenizer", _distinct(short_hash(run.result.tokenizer_hash) for run in runs)),
-        ("commit", _distinct(short_hash(run.commit) for run in runs)),
-        ("threads", _distinct(count_text(run.result.threads) for run in runs)),
-        ("device", _distinct(run.result.device for run in runs)),
-    ]
-    line = "; ".join(f"{name} {listed(values)}" for name, values in facts if values)
-    dirty = bool(runs) and all(run.commit and run.commit.endswith("+dirty") for run in runs)
-    return [*([f"{line[:1].upper()}{line[1:]}."] if runs else []), *([DIRTY] if dirty else [])]
+    if not runs:
+        return []
+    facts = {"seeds": [str(seed) for seed in sorted({run.seed for run in table.sweep.runs})]}
+    for name, text in _FACTS.items():
+        facts[name] = sorted({value for run in runs if (value := text(run)) is not None})
+    line = "; ".join(f"{name} {listed(values)}" for name, values in facts.items() if values)
+    dirty = all(run.commit and run.commit.endswith("+dirty") for run in runs)
+    return [f"{line[:1].upper()}{line[1:]}.", *([DIRTY] if dirty else [])]
 
 
 def _matched(run: Run) -> str | None:
@@ -201,33 +182,39 @@ def _matched(run: Run) -> str | None:
     return f"on {match} (within {100 * tolerance:g} %)"
 
 
+# What the usable runs share, or differ in.
+_FACTS: Mapping[str, Callable[[Run], str | None]] = {
+    "steps": lambda run: count_text(run.result.steps),
+    "training tokens": lambda run: count_text(run.result.tokens),
+    "validation tokens": lambda run: count_text(run.result.val_tokens),
+    "evaluation context": lambda run: count_text(run.result.eval_context),
+    "matched": _matched,
+    "data": lambda run: short_hash(run.result.data_hash),
+    "tokenizer": lambda run: short_hash(run.result.tokenizer_hash),
+    "commit": lambda run: short_hash(run.commit),
+    "threads": lambda run: count_text(run.result.threads),
+    "device": lambda run: run.result.device,
+}
+
+
 def _failures(table: Table) -> list[str]:
     failing = list({run.directory: run for run in table.sweep.runs if run.failing}.values())
     crashed = [run for run in failing if run.status == FAILED]
-    lines = [_crash(run) for run in crashed[:LISTED_FAILURES]]
-    hidden = len(crashed) - len(lines)
-    lines += [f"{hidden} more runs FAILED."] if hidden else []
-    ends: dict[tuple[str, str], list[Run]] = {}
+    lines = []
+    for run in crashed[:LISTED_FAILURES]:
+        reason = first_words(run.error or "no error recorded", 160)
+        log = f"{run.directory.name}/{LOG}"
+        lines.append(f"FAILED {run.arm} seed {run.seed}: {reason} (see {log})")
+    if len(crashed) > len(lines):
+        lines.append(f"{len(crashed) - len(lines)} more runs FAILED.")
+    ends: dict[str, list[str]] = {}
     for run in failing:
         if run.status != FAILED:
-            ends.setdefault((run.arm, run.outcome), []).append(run)
-    return [*lines, *(_broken(arm, verdict, runs) for (arm, verdict), runs in ends.items())]
-
-
-def _crash(run: Run) -> str:
-    reason = first_words(run.error or "no error recorded", 160)
-    return f"FAILED {run.arm} seed {run.seed}: {reason} (see {run.directory.name}/{LOG})"
-
-
-def _broken(arm: str, verdict: str, runs: Sequence[Run]) -> str:
-    return f"{arm} {verdict}: {listed(map(_ending, runs), LISTED_FAILURES)}."
+            ends.setdefault(f"{run.arm} {run.outcome}", []).append(_ending(run))
+    return [*lines, *(f"{end}: {listed(runs, LISTED_FAILURES)}." for end, runs in ends.items())]
 
 
 def _ending(run: Run) -> str:
     step = f" at step {run.result.outcome_step:,.0f}" if run.result.outcome_step is not None else ""
     setting = "".join(f" {key}={value:g}" for key, value in run.setting.items())
     return f"seed {run.seed}{setting}{step}"
-
-
-def _distinct(values: Iterable[str | None]) -> list[str]:
-    return sorted({value for value in values if value is not None})

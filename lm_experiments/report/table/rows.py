@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import difflib
 from collections import Counter
-from collections.abc import Sequence
 from dataclasses import dataclass
 
 from lm_experiments.errors import InputError
@@ -15,7 +14,7 @@ from lm_experiments.report.statistics.power import ALPHA, resolvable_from_baseli
 from lm_experiments.report.statistics.verdicts import ranking_key
 from lm_experiments.report.table.comparable import refuse_mixed, tokenizers_differ
 from lm_experiments.rundir.results import FAILED, OK, WAITING
-from lm_experiments.rundir.study import REPORT, TUNED, Chosen
+from lm_experiments.rundir.study import REPORT, TUNED, Chosen, Tuning
 
 ERROR_CHARACTERS = 60
 
@@ -110,8 +109,7 @@ class Row:
 
     def mean(self, name: str) -> float | None:
         """A measured number, averaged over the usable runs that have it."""
-        values = [v for run in self.usable if (v := run.fact(name)) is not None]
-        summary = summarize(values)
+        summary = summarize(v for run in self.usable if (v := run.fact(name)) is not None)
         return None if summary is None else summary.mean
 
 
@@ -145,9 +143,9 @@ class Table:
         return max((side.loss.n for side in sides if side.loss), default=0)
 
     @property
-    def tuned(self) -> bool:
-        """Whether arms are also shown at their own best setting."""
-        return self.sweep.study is not None and self.sweep.study.tune is not None
+    def tune(self) -> Tuning | None:
+        """The study's tuning, where arms are also shown at their own best setting."""
+        return self.sweep.study.tune if self.sweep.study else None
 
 
 def build_table(sweep: Sweep, baseline: str | None = None, allow_mixed: bool = False) -> Table:
@@ -159,10 +157,18 @@ def build_table(sweep: Sweep, baseline: str | None = None, allow_mixed: bool = F
     """
     chosen = baseline or (sweep.study.baseline if sweep.study else sweep.arms[0])
     if chosen not in sweep.arms:
-        raise InputError(_unknown_baseline(chosen, sweep.arms))
+        [near] = difflib.get_close_matches(chosen, sweep.arms, n=1, cutoff=0.0)
+        listed = ", ".join(repr(arm) for arm in sweep.arms[:12])
+        more = f" and {len(sweep.arms) - 12} more" if len(sweep.arms) > 12 else ""
+        raise InputError(
+            f"No arm is called {chosen!r}; the arms are {listed}{more}; did you mean "
+            f"--baseline {near!r}."
+        )
     if not allow_mixed:
         refuse_mixed(sweep)
-    plan = plan_contrasts(sweep, chosen, _metric(sweep))
+    primary = sweep.study.primary if sweep.study else "val_loss"
+    metric = "bits_per_byte" if tokenizers_differ(sweep) else primary
+    plan = plan_contrasts(sweep, chosen, metric)
     tune = sweep.study.tune if sweep.study else None
     comparisons, main = _sides(sweep, TUNED if tune else REPORT, plan)
     common = _sides(sweep, REPORT, plan)[1] if tune else {}
@@ -173,8 +179,11 @@ def build_table(sweep: Sweep, baseline: str | None = None, allow_mixed: bool = F
         for arm in sweep.arms
     ]
     rows.sort(key=_rank)
-    resolvable = _resolvable(next(row for row in rows if row.is_baseline), plan)
-    axes = sweep.axes if levels else ()
+    loss = next(row.loss for row in rows if row.is_baseline)
+    resolvable = None
+    if loss and loss.sd is not None and plan.family:
+        resolvable = resolvable_from_baseline(loss.sd, loss.n, alpha=ALPHA / plan.family)
+    axes = tuple(sweep.record.axes) if levels else ()
     return Table(
         sweep, chosen, axes, tuple(rows), plan, tuple(comparisons), resolvable, allow_mixed
     )
@@ -182,11 +191,11 @@ def build_table(sweep: Sweep, baseline: str | None = None, allow_mixed: bool = F
 
 def arm_levels(sweep: Sweep) -> dict[str, tuple[str, ...]]:
     """Each arm's value on every axis; empty unless all arms set exactly the declared axes."""
-    levels = {}
+    axes, levels = sweep.record.axes, {}
     for run in sweep.runs:
-        if not sweep.axes or set(run.overrides) != set(sweep.axes):
+        if not axes or set(run.overrides) != set(axes):
             return {}
-        levels[run.arm] = tuple(run.overrides[axis] for axis in sweep.axes)
+        levels[run.arm] = tuple(run.overrides[axis] for axis in axes)
     return levels if len(levels) == len(sweep.arms) else {}
 
 
@@ -197,11 +206,6 @@ def first_words(text: str, limit: int = ERROR_CHARACTERS) -> str:
     return text[: limit - 3].rsplit(" ", 1)[0] + "..."
 
 
-def _metric(sweep: Sweep) -> str:
-    primary = sweep.study.primary if sweep.study else "val_loss"
-    return "bits_per_byte" if tokenizers_differ(sweep) else primary
-
-
 def _sides(sweep: Sweep, role: str, plan: Plan) -> tuple[list[Comparison], dict[str, Side]]:
     """The contrasts of the runs with this role, and each arm's side of them."""
     runs: dict[str, list[Run]] = {arm: [] for arm in sweep.arms}
@@ -210,15 +214,12 @@ def _sides(sweep: Sweep, role: str, plan: Plan) -> tuple[list[Comparison], dict[
             runs[run.arm].append(run)
     planned = len(sweep.study.seeds) if sweep.study else 0
     comparisons = compare(plan, runs, planned, sweep.complete)
-    mine: dict[str, list[Comparison]] = {arm: [] for arm in sweep.arms}
-    for item in comparisons:
-        mine[item.arm].append(item)
-    return comparisons, {arm: _side(runs[arm], mine[arm], plan.metric) for arm in sweep.arms}
-
-
-def _side(runs: Sequence[Run], comparisons: Sequence[Comparison], metric: str) -> Side:
-    values = [v for run in runs if (v := run.value(metric)) is not None]
-    return Side(tuple(runs), summarize(values), tuple(comparisons))
+    sides = {}
+    for arm in sweep.arms:
+        values = [v for run in runs[arm] if (v := run.value(plan.metric)) is not None]
+        mine = tuple(item for item in comparisons if item.arm == arm)
+        sides[arm] = Side(tuple(runs[arm]), summarize(values), mine)
+    return comparisons, sides
 
 
 def _rank(row: Row) -> tuple[int, float, float]:
@@ -227,18 +228,3 @@ def _rank(row: Row) -> tuple[int, float, float]:
     # While arms are being tuned there is no other loss to rank them by.
     behind = ranking_key(common.mean if common else None, 0)[1]
     return (*ranking_key(row.loss.mean if row.loss else None, failed), behind)
-
-
-def _resolvable(baseline: Row, plan: Plan) -> float | None:
-    loss = baseline.loss
-    if loss is None or loss.sd is None or not plan.family:
-        return None
-    return resolvable_from_baseline(loss.sd, loss.n, alpha=ALPHA / plan.family)
-
-
-def _unknown_baseline(name: str, arms: Sequence[str]) -> str:
-    near = difflib.get_close_matches(name, arms, n=1, cutoff=0.0)
-    listed = ", ".join(repr(arm) for arm in arms[:12])
-    more = f" and {len(arms) - 12} more" if len(arms) > 12 else ""
-    hint = f"; did you mean --baseline {near[0]!r}" if near else ""
-    return f"No arm is called {name!r}; the arms are {listed}{more}{hint}."

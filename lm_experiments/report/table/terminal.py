@@ -30,7 +30,7 @@ def show_table(table: Table, console: Console) -> None:
         view.add_column(column.title, justify=justify, width=width)
     for row in table.rows:
         view.add_row(*(column.text(row) for column in chosen))
-    _print(console, f"{table.sweep.name}: {headline(table)}\n")
+    _print(console, f"{table.sweep.record.name}: {headline(table)}\n")
     _print(console, view)
     if dropped:
         _print(console, f"\nToo narrow for {', '.join(dropped)}; table.csv has every column.")
@@ -48,8 +48,7 @@ def _fit(
     widths = {column.title: _least_width(column, rows) for column in chosen}
     dropped: list[str] = []
     for column in sorted((c for c in chosen if c.rank), key=lambda c: c.rank):
-        kept = [w for name, w in widths.items() if name not in dropped]
-        if sum(kept) + GAP * len(kept) <= width:
+        if sum(w + GAP for name, w in widths.items() if name not in dropped) <= width:
             break
         dropped.append(column.title)
     return [column for column in chosen if column.title not in dropped], dropped
@@ -60,10 +59,9 @@ def _widths(chosen: Sequence[Column], rows: Sequence[Row], width: int) -> list[i
     widths = [_least_width(column, rows) for column in chosen]
     spare = width - sum(widths) - GAP * len(widths)
     for i, column in enumerate(chosen):
-        wanted = max([len(column.title), *(len(column.text(row)) for row in rows)]) - widths[i]
-        given = max(0, min(wanted, spare))
-        widths[i] += given
-        spare -= given
+        wanted = max([len(column.title), *(len(column.text(row)) for row in rows)])
+        widths[i] += max(0, min(wanted - widths[i], spare))
+        spare = width - sum(widths) - GAP * len(widths)
     return widths
 
 
