@@ -76,6 +76,7 @@ class Field:
 def fields_of(cls: Any) -> tuple[Field, ...]:
     """Return what is declared about each field of a dataclass."""
     plain, marked = typing.get_type_hints(cls), typing.get_type_hints(cls, include_extras=True)
+    marks = {name: getattr(hint, "__metadata__", ()) for name, hint in marked.items()}
     texts = documentation_of(cls)
     return tuple(
         Field(
@@ -83,7 +84,7 @@ def fields_of(cls: Any) -> tuple[Field, ...]:
             type=plain[field.name],
             default=default_of(field),
             documentation=texts.get(field.name, ""),
-            use=_use(marked[field.name]),
+            use=next((mark for mark in marks[field.name] if isinstance(mark, Use)), Use.RESULT),
         )
         for field in dataclasses.fields(cls)
     )
@@ -104,8 +105,3 @@ def _entries(docstring: str) -> Iterator[tuple[str, str]]:
     for entry in re.split(r"\n(?=    \S)", section):
         if found := re.match(r"\s*(\w+): (.+)", entry, re.DOTALL):
             yield found[1], " ".join(found[2].split())
-
-
-def _use(hint: Any) -> Use:
-    marks = getattr(hint, "__metadata__", ())
-    return next((mark for mark in marks if isinstance(mark, Use)), Use.RESULT)

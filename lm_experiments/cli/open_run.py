@@ -74,12 +74,7 @@ def _corpus_of(directory: Path, config: RunConfig) -> PreparedData:
 
 
 def corpus_to_evaluate(name: str, path: str | None, words: Sequence[str]) -> DataConfig:
-    """Return a corpus by its name in ``conf/data``, at other values where words give them.
-
-    Args:
-        name: as after ``data=``.
-        path: its ``data.path``, None for that of the file.
-        words: ``data.key=value``.
+    """Return a corpus of ``conf/data`` with another ``data.path``, and ``data.key=value`` words.
 
     Raises:
         InputError: where it is not known, or a value is missing or wrong.

@@ -6,12 +6,13 @@ runs are started by this package.
 
 from __future__ import annotations
 
-import dataclasses
 import importlib.util
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
+import torch
 from omegaconf import DictConfig
 
 from lm_experiments.errors import InputError, not_installed
@@ -54,19 +55,13 @@ class Launcher:
     def __init__(
         self, options: DictConfig, name: str, asked: Resources, ray_address: str | None
     ) -> None:
-        """Check the choice of a launcher.
-
-        Args:
-            options: ``hydra.launcher``.
-            name: as it was chosen, ``hydra/launcher=NAME``.
-            asked: ``resources``.
-            ray_address: ``ray.address``.
+        """Check the choice ``hydra/launcher=NAME``, whose options are ``hydra.launcher``.
 
         Raises:
             InputError: where the launcher cannot be used, or would ignore what was typed.
         """
         self.options, self.asked, self.ray_address = options, asked, ray_address
-        self.kind = _kind(options, name)
+        self.kind = _kind(str(options.get("_target_")), name)
         self.share: Share | None = None
         ignored = {
             **({"ray.address": ray_address} if self.kind != RAY else {}),
@@ -98,10 +93,11 @@ class Launcher:
             return list(configs)
         if self.share is None:
             self.share = self._choose(configs)
-        if self.is_remote and self.share.gpus:
+        if self.is_remote and self.share.gpus and not torch.cuda.is_available():
             _check_precision(configs)
         threads = self.share.threads
-        return [c if c.trainer.threads else _with_threads(c, threads) for c in configs]
+        trainers = [replace(c.trainer, threads=c.trainer.threads or threads) for c in configs]
+        return [replace(c, trainer=t) for c, t in zip(configs, trainers, strict=True)]
 
     def train(self, tasks: Sequence[Task], policy: Policy) -> None:
         """Train runs whose directories are made.
@@ -156,20 +152,16 @@ def check_single(name: str | None, asked: Resources, ray_address: str | None) ->
     _refuse(given, "is for a sweep; add -m, or leave it out.")
 
 
-def _kind(options: DictConfig, name: str) -> str:
-    kind = KINDS.get(str(options.get("_target_")))
+def _kind(target: str, name: str) -> str:
+    kind = KINDS.get(target)
     if kind is None:
         raise InputError(
             f"hydra/launcher={name} is not known to keep runs apart; it can be "
             f"{', '.join(KINDS.values())}."
         )
-    if kind in NEEDED and not _installed(NEEDED[kind]):
+    if kind in NEEDED and importlib.util.find_spec(NEEDED[kind]) is None:
         raise InputError(not_installed(kind))
     return kind
-
-
-def _installed(module: str) -> bool:
-    return importlib.util.find_spec(module) is not None
 
 
 def _refuse(given: Mapping[str, str | float | None], reason: str) -> None:
@@ -181,16 +173,8 @@ def _refuse(given: Mapping[str, str | float | None], reason: str) -> None:
 
 def _check_precision(configs: Sequence[RunConfig]) -> None:
     """Require a precision where auto would be looked up on a machine that does not train."""
-    import torch
-
-    if torch.cuda.is_available():
-        return
     if any(config.trainer.precision == "auto" for config in configs):
         raise InputError(
             "trainer.precision=auto cannot be looked up here, since the runs have GPUs and this "
             "machine has none; type trainer.precision=bf16-mixed, or 32-true."
         )
-
-
-def _with_threads(config: RunConfig, threads: int) -> RunConfig:
-    return dataclasses.replace(config, trainer=dataclasses.replace(config.trainer, threads=threads))

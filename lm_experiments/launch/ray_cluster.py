@@ -14,6 +14,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import torch
 from omegaconf import DictConfig, OmegaConf
 
 from lm_experiments import source
@@ -33,7 +34,6 @@ SHUTDOWN_SECONDS = 30
 # The least that Ray takes: only runs of machines without the shared folder pass through it.
 OBJECT_STORE_BYTES = 78643200
 OF_RESOURCES = ("num_cpus", "num_gpus", "max_calls", "max_retries", "runtime_env")
-HERE = "this machine"
 
 
 @dataclass(frozen=True)
@@ -53,7 +53,7 @@ class Cluster:
     @property
     def where(self) -> str:
         """What sentences call it."""
-        return f"the Ray cluster at {self.address}" if self.address else HERE
+        return f"the Ray cluster at {self.address}" if self.address else "this machine"
 
     def nodes(self) -> list[Node]:
         """Return the machines and what they have for runs; of a cluster, what it says.
@@ -62,16 +62,14 @@ class Cluster:
             InputError: where the cluster cannot be reached.
         """
         if self.address is None:
-            gpus = self.init.get("num_gpus")
             cpus = self.init.get("num_cpus") or cores()
-            if gpus is None:
-                return [Node(cpus, _gpu_count(), free_memory(), free_gpu_memory())]
-            return [Node(cpus, gpus, free_memory())]
+            if (gpus := self.init.get("num_gpus")) is not None:
+                return [Node(cpus, gpus, free_memory())]
+            return [Node(cpus, torch.cuda.device_count(), free_memory(), free_gpu_memory())]
         self.connect()
         return [
-            Node(resources.get("CPU", 0), resources.get("GPU", 0), int(resources.get("memory", 0)))
-            for resources in (node["Resources"] for node in alive_nodes())
-            if resources.get("CPU", 0)
+            Node(resources["CPU"], resources.get("GPU", 0), int(resources.get("memory", 0)))
+            for resources in (node["Resources"] for node in training_nodes())
         ]
 
     def connect(self) -> None:
@@ -92,7 +90,7 @@ class Cluster:
         else:
             options |= {
                 "num_cpus": cores(),
-                "num_gpus": None if "num_gpus" in self.init else _gpu_count(),
+                "num_gpus": None if "num_gpus" in self.init else torch.cuda.device_count(),
                 "include_dashboard": False,
                 "object_store_memory": OBJECT_STORE_BYTES,
             }
@@ -117,7 +115,9 @@ class Cluster:
             self.connect()
             yield
         finally:
-            if not in_time(_shut_down, SHUTDOWN_SECONDS):
+            import ray
+
+            if not in_time(ray.shutdown, SHUTDOWN_SECONDS):
                 # A signal to all processes ended Ray's own first: nothing answers any more.
                 stop = sys.exc_info()[1]
                 os._exit(stop.code if isinstance(stop, SystemExit) and stop.code else 1)  # type: ignore[arg-type]
@@ -129,7 +129,7 @@ class Cluster:
 
         ray.cloudpickle.register_pickle_by_value(source)  # type: ignore[no-untyped-call]
         inspect = ray.remote(num_cpus=0)(source.inspect_machine)
-        nodes = [node for node in alive_nodes() if node["Resources"].get("CPU", 0)]
+        nodes = training_nodes()
         pinned = [NodeAffinitySchedulingStrategy(node["NodeID"], soft=False) for node in nodes]
         asked = [inspect.options(scheduling_strategy=place).remote(shared) for place in pinned]
         found = ray.get(asked, timeout=120)
@@ -156,11 +156,7 @@ class Cluster:
 
 
 def read_cluster(launcher: DictConfig, address: str | None) -> Cluster:
-    """Return what the launcher's configuration says.
-
-    Args:
-        launcher: ``hydra.launcher``.
-        address: ``ray.address``, None where it is not given.
+    """Return what the launcher's configuration, ``hydra.launcher`` and ``ray.address``, says.
 
     Raises:
         InputError: where the launcher's keys say what others decide.
@@ -221,12 +217,6 @@ def check_versions(machines: Sequence[Mapping[str, Any]]) -> None:
             )
 
 
-def _shut_down() -> None:
-    import ray
-
-    ray.shutdown()
-
-
 def in_time(action: Callable[[], object], seconds: float) -> bool:
     """Call what may hang, for so long at most; return whether it has returned."""
     thread = threading.Thread(target=action, daemon=True)
@@ -235,18 +225,12 @@ def in_time(action: Callable[[], object], seconds: float) -> bool:
     return not thread.is_alive()
 
 
-def alive_nodes() -> list[dict[str, Any]]:
-    """Return Ray's description of the nodes that answer."""
+def training_nodes() -> list[dict[str, Any]]:
+    """Return Ray's description of the nodes that answer and have CPUs."""
     import ray
 
     nodes: list[dict[str, Any]] = ray.nodes()  # type: ignore[no-untyped-call]
-    return [node for node in nodes if node["Alive"]]
-
-
-def _gpu_count() -> int:
-    import torch
-
-    return torch.cuda.device_count()
+    return [node for node in nodes if node["Alive"] and node["Resources"].get("CPU", 0)]
 
 
 @contextmanager

@@ -78,9 +78,7 @@ def train_as_jobs(
 ) -> None:
     """Train each run as a job of its own, and wait for all of them.
 
-    Args:
-        kind: the launcher, slurm or submitit_local.
-        options: its options, ``hydra.launcher``.
+    ``kind`` is slurm or submitit_local, ``options`` are ``hydra.launcher``.
 
     Raises:
         SystemExit: where a run failed that ends the sweep.

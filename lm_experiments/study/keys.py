@@ -51,7 +51,10 @@ def use_of(key: str) -> Use:
             break
         if found.use is not Use.RESULT:
             return found.use
-        classes = _classes(part, found.type)
+        if part in GROUPS:
+            classes = [component(part, name).options for name in names(part)]
+        else:
+            classes = [found.type] if dataclasses.is_dataclass(found.type) else []
     return Use.RESULT
 
 
@@ -64,13 +67,6 @@ def flat(values: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
         else:
             found[f"{prefix}{key}"] = value
     return found
-
-
-def _classes(name: str, hint: Any) -> list[Any]:
-    """Return the classes in which the keys below a field are declared."""
-    if name in GROUPS:
-        return [component(name, chosen).options for chosen in names(name)]
-    return [hint] if dataclasses.is_dataclass(hint) else []
 
 
 def _keys(cls: Any, prefix: str, inherited: Use | None, choice: str = "") -> Iterator[Key]:

@@ -88,12 +88,12 @@ def _row(
         f"{ledger.training_flops_per_token / 1e6:,.2f}M",
         f"{arms[arm].config.tokens:,}",
     )
-    return (*sizes, *(_start_cells(starts[arm]) if starts else ()))
-
-
-def _start_cells(start: Start) -> tuple[str, ...]:
+    if not starts:
+        return sizes
+    start = starts[arm]
     blocks = [norm for part, norm in start.gradients.items() if part.startswith("block")]
     return (
+        *sizes,
         f"{start.loss:.3f}",
         "-" if start.expected is None else f"{start.expected:.3f}",
         f"{blocks[0]:.2f} first, {blocks[-1]:.2f} last",
@@ -120,13 +120,11 @@ def _remarks(arms: Mapping[str, PlannedRun], starts: Mapping[str, Start]) -> lis
     for arm, run in arms.items():
         for text in [*warnings(run.config), *_start_remarks(starts.get(arm))]:
             by_text.setdefault(text, []).append(arm)
-    return [f"warning: {text} ({_listed(named)})." for text, named in by_text.items()]
-
-
-def _listed(arms: Sequence[str]) -> str:
-    if len(arms) <= SHOWN_ARMS:
-        return ", ".join(arms)
-    return f"{', '.join(arms[:SHOWN_ARMS])} and {len(arms) - SHOWN_ARMS} more"
+    lines = []
+    for text, named in by_text.items():
+        more = f" and {len(named) - SHOWN_ARMS} more" if len(named) > SHOWN_ARMS else ""
+        lines.append(f"warning: {text} ({', '.join(named[:SHOWN_ARMS])}{more}).")
+    return lines
 
 
 def _start_remarks(start: Start | None) -> list[str]:
@@ -183,38 +181,30 @@ def estimated_seconds(runs: Sequence[PlannedRun]) -> list[float] | None:
     except Exception:
         return None
     per_flop = seconds / first.ledger.training_flops_per_token
-    return [_run_seconds(run, per_flop) for run in runs]
-
-
-def _run_seconds(run: PlannedRun, per_flop: float) -> float:
     # A forward pass alone is a third of a training step.
-    tokens = run.config.tokens + _validation_tokens(run.config) / 3
-    return SECONDS_PER_START + tokens * run.ledger.training_flops_per_token * per_flop
+    tokens = [run.config.tokens + _validation_tokens(run.config) / 3 for run in runs]
+    flops = [run.ledger.training_flops_per_token for run in runs]
+    return [SECONDS_PER_START + n * f * per_flop for n, f in zip(tokens, flops, strict=True)]
 
 
 def _seconds_per_token(config: RunConfig) -> float:
-    threads = torch.get_num_threads()
-    torch.set_num_threads(config.trainer.threads or threads)
-    try:
-        return _timed(config)
-    finally:
-        torch.set_num_threads(threads)
-
-
-def _timed(config: RunConfig) -> float:
     device = find_device(config)
     batches = TrainingBatches(
         corpus_of(config).train.tokens, config.model.context_length, config.data.batch_size, 0
     )
     inputs, targets = (part[: device.micro_batch_size].to(device.type) for part in batches.batch(0))
     model = build_model(config.model, config.seed).to(device.type)
-    seconds = []
-    for _ in range(TIMED_STEPS + 1):
-        start = time.perf_counter()
-        model.loss(inputs, targets).backward()  # type: ignore[no-untyped-call]
-        if device.type == "cuda":
-            torch.cuda.synchronize()
-        seconds.append(time.perf_counter() - start)
+    seconds, threads = [], torch.get_num_threads()
+    torch.set_num_threads(config.trainer.threads or threads)
+    try:
+        for _ in range(TIMED_STEPS + 1):
+            start = time.perf_counter()
+            model.loss(inputs, targets).backward()  # type: ignore[no-untyped-call]
+            if device.type == "cuda":
+                torch.cuda.synchronize()
+            seconds.append(time.perf_counter() - start)
+    finally:
+        torch.set_num_threads(threads)
     return min(seconds) / inputs.numel()
 
 
@@ -227,9 +217,8 @@ def _validation_tokens(config: RunConfig) -> int:
 
 def _aligned(rows: Sequence[Sequence[str]]) -> str:
     widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
-    lines = []
-    for row in rows:
-        cells = [row[0].ljust(widths[0])]
-        cells += [cell.rjust(width) for cell, width in zip(row[1:], widths[1:], strict=True)]
-        lines.append("  ".join(cells).rstrip())
+    lines = [
+        "  ".join([name.ljust(widths[0]), *map(str.rjust, cells, widths[1:])]).rstrip()
+        for name, *cells in rows
+    ]
     return "\n".join(lines)

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-import dataclasses
 from collections.abc import Sequence
+from dataclasses import asdict, replace
 from pathlib import Path
 
 from filelock import FileLock
@@ -39,44 +39,36 @@ def record_sweep(
         _check_study(folder, known.study, study)
         rows = {row.cell: row for row in known.runs}
         for run in runs:
-            row = _row(run)
+            row = SweepRow(
+                arm=run.config.arm,
+                seed=run.config.seed,
+                directory=run.directory.name,
+                config_hash=run.config_hash,
+                overrides=run.config.arm_overrides,
+                role=run.spec.role,
+                setting=dict(run.spec.setting),
+            )
             there = rows.setdefault(row.cell, row)
             if there.config_hash != row.config_hash:
                 _check_replaceable(folder, there, run)
                 rows[row.cell] = row
+        if study and known.study:
+            # Seeds are added, and none is forgotten.
+            study = replace(study, seeds=list(dict.fromkeys([*known.study.seeds, *study.seeds])))
         record = SweepRecord(
             name=folder.name,
             command=command_line(),
             axes=list(dict.fromkeys([*known.axes, *axes])),
-            study=_extended(known.study, study),
+            study=study or known.study,
             runs=list(rows.values()),
         )
         write_sweep(folder, record)
 
 
-def _row(run: PlannedRun) -> SweepRow:
-    return SweepRow(
-        arm=run.config.arm,
-        seed=run.config.seed,
-        directory=run.directory.name,
-        config_hash=run.config_hash,
-        overrides=run.config.arm_overrides,
-        role=run.spec.role,
-        setting=dict(run.spec.setting),
-    )
-
-
-def _extended(there: Study | None, study: Study | None) -> Study | None:
-    """Return the study with the seeds of both: seeds are added, and none is forgotten."""
-    if study is None or there is None:
-        return study or there
-    return dataclasses.replace(study, seeds=list(dict.fromkeys([*there.seeds, *study.seeds])))
-
-
 def _check_study(folder: Path, there: Study | None, study: Study | None) -> None:
     if there is None or study is None:
         return
-    old, new = dataclasses.asdict(there), dataclasses.asdict(study)
+    old, new = asdict(there), asdict(study)
     changed = [
         f"{key}: {old[key]!r} there, {new[key]!r} now"
         for key in new
@@ -92,12 +84,11 @@ def _check_study(folder: Path, there: Study | None, study: Study | None) -> None
 def _check_replaceable(folder: Path, there: SweepRow, run: PlannedRun) -> None:
     """Let a run that never finished be replaced; refuse to mix two configurations of one arm."""
     directory = folder / there.directory
-    if run_status(directory) != DONE:
-        return
-    raise InputError(
-        f"{folder} holds arm {run.config.arm!r}, seed {run.config.seed}, trained otherwise "
-        f"({_differences(directory, run)}); type name=... to put this into another folder."
-    )
+    if run_status(directory) == DONE:
+        raise InputError(
+            f"{folder} holds arm {run.config.arm!r}, seed {run.config.seed}, trained otherwise "
+            f"({_differences(directory, run)}); type name=... to put this into another folder."
+        )
 
 
 def _differences(directory: Path, run: PlannedRun) -> str:
@@ -108,6 +99,4 @@ def _differences(directory: Path, run: PlannedRun) -> str:
         for key in sorted(old.keys() | new.keys())
         if old.get(key) != new.get(key) and use_of(key).in_hash
     ]
-    if not changed:
-        return "its corpus or its code has changed"
-    return "; ".join(changed[:SHOWN_DIFFERENCES])
+    return "; ".join(changed[:SHOWN_DIFFERENCES]) or "its corpus or its code has changed"

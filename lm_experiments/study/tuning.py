@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-import dataclasses
 from collections.abc import Sequence
-from pathlib import Path
 
 from lm_experiments.report.statistics.tuning import pick_best
 from lm_experiments.rundir.results import read_result
-from lm_experiments.rundir.study import Chosen, Study, Tuning
+from lm_experiments.rundir.study import Chosen, Tuning
 from lm_experiments.study.plan import PlannedRun
 
 
@@ -18,7 +16,8 @@ def choose(tune: Tuning, trials: Sequence[PlannedRun]) -> dict[str, Chosen]:
     for trial in trials:
         value = float(trial.spec.setting[tune.key])
         arm = losses.setdefault(trial.config.arm, {})
-        arm.setdefault(value, []).append(_loss(trial.directory))
+        result = read_result(trial.directory)
+        arm.setdefault(value, []).append(result.val_loss if result and result.usable else None)
     found = {arm: pick_best(by_value) for arm, by_value in losses.items()}
     return {arm: Chosen(best.value, best.edge, best.failed) for arm, best in found.items()}
 
@@ -31,14 +30,3 @@ def new_values(tune: Tuning, chosen: dict[str, Chosen]) -> list[float]:
     edges = {found.edge for found in chosen.values()}
     grown = tune.grown(low="low" in edges, high="high" in edges)
     return [value for value in grown.grid if value not in tune.grid]
-
-
-def with_choices(study: Study, chosen: dict[str, Chosen]) -> Study:
-    """Return the study as its record keeps it, with what tuning found."""
-    assert study.tune is not None
-    return dataclasses.replace(study, tune=dataclasses.replace(study.tune, chosen=chosen))
-
-
-def _loss(directory: Path) -> float | None:
-    result = read_result(directory)
-    return result.val_loss if result and result.usable else None
