@@ -52,11 +52,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 
 def chosen_groups(words: Sequence[str]) -> list[str]:
-    """Return the groups that were named, or all of them where none was.
-
-    Raises:
-        InputError: for a word that is not a group; the message lists them.
-    """
+    """Return the groups that were named, or all; InputError for another word."""
     for word in words:
         if word not in GROUPS:
             raise InputError(

@@ -74,11 +74,7 @@ def _corpus_of(directory: Path, config: RunConfig) -> PreparedData:
 
 
 def corpus_to_evaluate(name: str, path: str | None, words: Sequence[str]) -> DataConfig:
-    """Return a corpus of ``conf/data`` with another ``data.path``, and ``data.key=value`` words.
-
-    Raises:
-        InputError: where it is not known, or a value is missing or wrong.
-    """
+    """Return a corpus of ``conf/data`` at other values; InputError where a word is wrong."""
     folder = conf_dir() / "data"
     known = sorted(file.stem for file in folder.glob("*.yaml"))
     if name not in known:

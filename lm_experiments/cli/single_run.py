@@ -25,11 +25,7 @@ FOLDER = "single"
 
 
 def run_single(config: DictConfig) -> None:
-    """Train the run that a composed configuration describes, or print its plan.
-
-    Raises:
-        SystemExit: where the run is refused, failed, or was interrupted.
-    """
+    """Train one run, or print its plan; SystemExit where it is refused, fails or is stopped."""
     try:
         command, run = _plan(config)
         if command.plan:

@@ -192,11 +192,7 @@ def failed(directory: Path, error: RunError) -> Ending:
 
 
 def finish(directory: Path, ending: Ending, policy: Policy) -> None:
-    """Print how a run of a sweep ended, and end the sweep where it is to be ended.
-
-    Raises:
-        SystemExit: where the run was interrupted, or failed and a failure stops the sweep.
-    """
+    """Print how a run of a sweep ended; SystemExit where that is to end the sweep."""
     if ending.status == INTERRUPTED:
         raise SystemExit(ending.exit_status)
     print(ending.text(directory), flush=True)

@@ -73,12 +73,6 @@ class ForwardedSignals(StopSignals):
         super().__init__()
         self.processes = processes
 
-    def all_started(self) -> None:
-        """Kill the children where a signal came before they could receive it."""
-        if self.number is not None:
-            for process in self.processes:
-                process.kill()
-
     def _note(self, number: int, frame: FrameType | None) -> None:
         another = self.is_another(number)
         for process in self.processes:

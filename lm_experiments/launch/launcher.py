@@ -55,11 +55,7 @@ class Launcher:
     def __init__(
         self, options: DictConfig, name: str, asked: Resources, ray_address: str | None
     ) -> None:
-        """Check the choice ``hydra/launcher=NAME``, whose options are ``hydra.launcher``.
-
-        Raises:
-            InputError: where the launcher cannot be used, or would ignore what was typed.
-        """
+        """Check the choice; InputError where it cannot be used, or ignores what was typed."""
         self.options, self.asked, self.ray_address = options, asked, ray_address
         self.kind = _kind(str(options.get("_target_")), name)
         self.share: Share | None = None
@@ -100,11 +96,7 @@ class Launcher:
         return [replace(c, trainer=t) for c, t in zip(configs, trainers, strict=True)]
 
     def train(self, tasks: Sequence[Task], policy: Policy) -> None:
-        """Train runs whose directories are made.
-
-        Raises:
-            SystemExit: where a signal came, or a failure ends the sweep.
-        """
+        """Train runs whose directories are made; SystemExit as `finish`, or after a signal."""
         if self.share is None:
             train_one_after_another(tasks, policy)
         elif self.kind == RAY:
@@ -142,11 +134,7 @@ class Launcher:
 
 
 def check_single(name: str | None, asked: Resources, ray_address: str | None) -> None:
-    """Refuse for a single run what only sweeps have: a launcher, and shares of machines.
-
-    Raises:
-        InputError: where one of them was typed.
-    """
+    """Raise InputError where a single run is given what only sweeps have."""
     chosen = None if name == BASIC else name
     given = {"hydra/launcher": chosen, "ray.address": ray_address, **asked.given}
     _refuse(given, "is for a sweep; add -m, or leave it out.")

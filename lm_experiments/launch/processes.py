@@ -47,11 +47,7 @@ LOOPBACK = "127.0.0.1"
 
 
 def train_one_after_another(tasks: Sequence[Task], policy: Policy) -> None:
-    """Train runs, each in processes of its own, and print how each ended.
-
-    Raises:
-        SystemExit: as `finish` does.
-    """
+    """Train runs, each in processes of its own; print how each ended, and exit as `finish` does."""
     start_server()
     for task in tasks:
         finish(task.directory, train_with_retries(task, policy.retries), policy)
@@ -115,7 +111,10 @@ def _train_claimed(task: Task) -> Ending:
     with forwarded:
         for rank in ranks:
             rank.process.start()
-        forwarded.all_started()
+        if forwarded.number is not None:
+            # The signal came before they could receive it.
+            for rank in ranks:
+                rank.process.kill()
         _wait(ranks)
     killed = out_of_memory_kills() > kills
     exits = [dataclasses.replace(rank.exit, out_of_memory=killed) for rank in ranks if rank.exit]

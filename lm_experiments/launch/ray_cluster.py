@@ -56,11 +56,7 @@ class Cluster:
         return f"the Ray cluster at {self.address}" if self.address else "this machine"
 
     def nodes(self) -> list[Node]:
-        """Return the machines and what they have for runs; of a cluster, what it says.
-
-        Raises:
-            InputError: where the cluster cannot be reached.
-        """
+        """Return the machines and what they have left; InputError where none can be reached."""
         if self.address is None:
             cpus = self.init.get("num_cpus") or cores()
             if (gpus := self.init.get("num_gpus")) is not None:
@@ -73,11 +69,7 @@ class Cluster:
         ]
 
     def connect(self) -> None:
-        """Start Ray, or connect to the cluster; nothing where that is done.
-
-        Raises:
-            InputError: where the cluster cannot be reached.
-        """
+        """Start Ray, or connect to the cluster; InputError where it cannot be reached."""
         os.environ.update({key: os.environ.get(key, value) for key, value in QUIET.items()})
         import ray
 
@@ -106,11 +98,7 @@ class Cluster:
 
     @contextmanager
     def connected(self) -> Iterator[None]:
-        """Connect to Ray; afterwards Ray and all that it started here are gone.
-
-        Raises:
-            InputError: where the cluster cannot be reached.
-        """
+        """Connect to Ray; afterwards Ray and all that it started here are gone."""
         try:
             self.connect()
             yield
@@ -156,11 +144,7 @@ class Cluster:
 
 
 def read_cluster(launcher: DictConfig, address: str | None) -> Cluster:
-    """Return what the launcher's configuration, ``hydra.launcher`` and ``ray.address``, says.
-
-    Raises:
-        InputError: where the launcher's keys say what others decide.
-    """
+    """Return what the launcher's configuration says; InputError where others decide it."""
     values: Any = OmegaConf.to_container(launcher, resolve=True)
     init, remote = dict(values["ray"]["init"] or {}), dict(values["ray"]["remote"] or {})
     for key in OF_RESOURCES:
@@ -175,11 +159,7 @@ def read_cluster(launcher: DictConfig, address: str | None) -> Cluster:
 
 
 def check_reachable(address: str) -> None:
-    """Ask a cluster for its health, and wait a bounded time for the answer.
-
-    Raises:
-        InputError: where there is none, or the address has another form.
-    """
+    """Raise InputError where no head of a cluster answers in time, or for another address."""
     if address == "auto":
         return
     host, _, port = address.rpartition(":")
@@ -202,11 +182,7 @@ def check_reachable(address: str) -> None:
 
 
 def check_versions(machines: Sequence[Mapping[str, Any]]) -> None:
-    """Raise InputError where a node has other code than this process.
-
-    Args:
-        machines: what `source.inspect_machine` found, and the ``node`` it was on.
-    """
+    """Raise InputError where a node, as `Cluster.inspect` found it, has other code than here."""
     here = source.inspect_machine("")
     for machine in machines:
         if machine["code_hash"] not in (None, here["code_hash"]):

@@ -5,7 +5,6 @@ A worker outlives its runs, and imports no torch: its fork server does, once for
 
 from __future__ import annotations
 
-import dataclasses
 import hashlib
 import io
 import os
@@ -17,7 +16,7 @@ import threading
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -67,7 +66,7 @@ def train_remotely(remote: RemoteTask) -> tuple[Ending, bytes | None]:
     with _stopped_by(remote.stop_key):
         if Path(remote.shared).exists():
             return _train(remote.task), None
-        task = dataclasses.replace(remote.task, directory=_unpacked(remote))
+        task = replace(remote.task, directory=_unpacked(remote))
         return _train(task), pack(task.directory)
 
 

@@ -86,11 +86,7 @@ class Demand:
 
 
 def read_resources(values: Mapping[str, Any]) -> Resources:
-    """Check what was typed for ``resources``.
-
-    Raises:
-        InputError: for what is no number, or not a part of a GPU that divides it.
-    """
+    """Check ``resources``; InputError for what is not a number, or does not divide a GPU."""
     gpus, cpus = (_number(f"resources.{key}", values[key]) for key in ("gpus", "cpus"))
     if cpus is not None and cpus <= 0:
         raise InputError(f"resources.cpus={cpus:g} must be more than 0; type resources.cpus=1.")
@@ -111,11 +107,7 @@ def read_resources(values: Mapping[str, Any]) -> Resources:
 
 
 def devices_of(resources: Resources, devices: int) -> int:
-    """Return the devices of a run that gets so many GPUs.
-
-    Raises:
-        InputError: where it asks for another number of devices itself.
-    """
+    """Return the devices of a run with so many GPUs; InputError where it asks for others."""
     gpus = resources.gpus
     if gpus is None or (gpus <= 1 and devices == 1):
         return devices

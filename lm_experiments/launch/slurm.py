@@ -26,7 +26,6 @@ COMMON |= {"cpus_per_task", "gpus_per_node", "tasks_per_node"}
 CPUS = 4
 # Sent to a run so that it saves itself, whatever signal the job got.
 SAVE = signal.SIGUSR1
-OWN_KEYS = {"cpus_per_task": "resources.cpus", "gpus_per_node": "resources.gpus"}
 
 
 def slurm_share(asked: Resources, demand: Demand, launcher: DictConfig) -> Share:
@@ -36,7 +35,7 @@ def slurm_share(asked: Resources, demand: Demand, launcher: DictConfig) -> Share
         InputError: for a part of a GPU or of a core, which SLURM does not give, and where the
             launcher's own keys say it too.
     """
-    for key, ours in OWN_KEYS.items():
+    for key, ours in (("cpus_per_task", "resources.cpus"), ("gpus_per_node", "resources.gpus")):
         if launcher.get(key) is not None:
             raise InputError(
                 f"hydra.launcher.{key} is chosen by this program; type {ours}={launcher[key]}."
@@ -58,11 +57,7 @@ def slurm_share(asked: Resources, demand: Demand, launcher: DictConfig) -> Share
 
 
 def local_share(asked: Resources, demand: Demand) -> Share:
-    """Return what each run gets from submitit's local executor, which starts all of them at once.
-
-    Raises:
-        InputError: where a GPU is asked for: all runs would use the first.
-    """
+    """Return what each run gets where all start at once; InputError where a GPU is asked for."""
     if asked.gpus:
         raise InputError(
             f"resources.gpus={asked.gpus:g}, but hydra/launcher=submitit_local cannot share out "

@@ -53,13 +53,9 @@ class Start:
 
 
 def look_at_start(label: str, run: PlannedRun) -> Start:
-    """Build an arm's model, and compute one loss and its gradients; nothing is updated.
-
-    Raises:
-        InputError: where that raises; it would in training too.
-    """
+    """Compute one loss and its gradients; InputError where that raises, as training would."""
     try:
-        inputs, targets = _first_windows(run.config)
+        inputs, targets = first_batch(run.config, SEQUENCES)
         return _start(run.config, (inputs[:, :TOKENS], targets[:, :TOKENS]))
     except Exception as error:
         raise InputError(
@@ -67,15 +63,12 @@ def look_at_start(label: str, run: PlannedRun) -> Start:
         ) from error
 
 
-def _first_windows(config: RunConfig) -> Windows:
-    batches = TrainingBatches(
-        corpus_of(config).train.tokens,
-        config.model.context_length,
-        config.data.batch_size,
-        config.seed,
-    )
+def first_batch(config: RunConfig, sequences: int) -> Windows:
+    """Return so many windows of the first batch: inputs and targets, (sequences, length)."""
+    tokens, length = corpus_of(config).train.tokens, config.model.context_length
+    batches = TrainingBatches(tokens, length, config.data.batch_size, config.seed)
     inputs, targets = batches.batch(0)
-    return inputs[:SEQUENCES], targets[:SEQUENCES]
+    return inputs[:sequences], targets[:sequences]
 
 
 def _full_windows(config: RunConfig) -> Windows:
@@ -83,7 +76,7 @@ def _full_windows(config: RunConfig) -> Windows:
 
     An attention window shows only beyond its length, and a document mask only across documents.
     """
-    inputs, targets = _first_windows(config)
+    inputs, targets = first_batch(config, SEQUENCES)
     corpus, length = corpus_of(config), config.model.context_length
     text = np.asarray(corpus.train.tokens[:SEARCHED_TOKENS])
     ends = np.flatnonzero(text[1 : len(text) - length] == corpus.tokenizer.end_of_text_id)
@@ -123,11 +116,7 @@ def expected_loss(config: ModelConfig, model: Transformer) -> float | None:
 
 
 def check_distinct(arms: Mapping[str, PlannedRun]) -> None:
-    """Refuse two arms that are the same run.
-
-    Raises:
-        InputError: naming both.
-    """
+    """Raise InputError where two arms are the same run, naming both."""
     seen: dict[str, str] = {}
     for label, run in arms.items():
         other = seen.setdefault(run.config_hash, label)
@@ -141,11 +130,7 @@ def check_distinct(arms: Mapping[str, PlannedRun]) -> None:
 def check_differences(
     arms: Mapping[str, PlannedRun], starts: Mapping[str, Start], baseline: str
 ) -> None:
-    """Refuse an arm that trains as the baseline does: same start, same optimisation.
-
-    Raises:
-        InputError: naming the arm.
-    """
+    """Raise InputError where an arm starts and is optimised just as the baseline."""
     reference = arms[baseline]
     for label, run in arms.items():
         if (

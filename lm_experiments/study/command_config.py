@@ -70,11 +70,7 @@ class CommandConfig:
 
 
 def command_config(values: Mapping[str, Any] | DictConfig) -> CommandConfig:
-    """Build the command's part of composed values.
-
-    Raises:
-        InputError: one sentence that names the key, the value and what is allowed.
-    """
+    """Build the command's part of composed values; InputError names the key and the value."""
     own = {f.name: values[f.name] for f in fields_of(CommandConfig) if f.name in values}
     for key, value in own.items():
         if OmegaConf.is_config(value):

@@ -58,11 +58,7 @@ class PlannedRun:
 
 
 def plain(config: DictConfig) -> dict[str, Any]:
-    """Return a composed configuration as plain values, interpolations resolved.
-
-    Raises:
-        InputError: where a mandatory value is not set.
-    """
+    """Return composed values, resolved, as plain ones; InputError where one is not set."""
     ours = OmegaConf.masked_copy(config, [key for key in map(str, config) if key != "hydra"])
     missing = sorted(OmegaConf.missing_keys(ours))
     if missing:

@@ -22,18 +22,8 @@ from lm_experiments.report import show_report, write_report
 from lm_experiments.report.progress import progress_line
 from lm_experiments.rundir.results import DONE, run_status
 from lm_experiments.rundir.study import Study, Tuning, read_study
+from lm_experiments.study import expand
 from lm_experiments.study.command_config import command_config
-from lm_experiments.study.expand import (
-    Cell,
-    RunSpec,
-    grid_specs,
-    report_cells,
-    seeds_of,
-    study_specs,
-    swept_keys,
-    trial_cells,
-    tuned_cells,
-)
 from lm_experiments.study.plan import PlannedRun, checked, distinct, make_directory, plain, planned
 from lm_experiments.study.preview import preview
 from lm_experiments.study.record import record_sweep
@@ -64,15 +54,11 @@ class Planner:
         )
 
     def run(self, overrides: Sequence[Override]) -> None:
-        """Plan the runs that the overrides describe, train those that are missing, and report.
-
-        Raises:
-            SystemExit: where a run failed, or a signal came.
-        """
+        """Plan and report the runs described, train those missing; SystemExit where one failed."""
         study = None
         if self.command.study is not None:
             study = read_study(self.command.study)
-            study = replace(study, seeds=seeds_of(study, overrides))
+            study = replace(study, seeds=expand.seeds_of(study, overrides))
         if study is not None and study.tune is not None:
             runs = self._tuned_study(study, study.tune, overrides)
         else:
@@ -82,13 +68,13 @@ class Planner:
 
     def _plain_sweep(self, study: Study | None, overrides: Sequence[Override]) -> list[PlannedRun]:
         if study is None:
-            specs = grid_specs(overrides, self.base.name, self.base.arm)
+            specs = expand.grid_specs(overrides, self.base.name, self.base.arm)
         else:
-            specs = study_specs(study, overrides, self.base.name, report_cells(study))
+            specs = expand.study_specs(study, overrides, self.base.name, expand.report_cells(study))
         runs = self._plan(specs)
         if not preview(runs, study, self.launcher, only=self.command.plan):
             return []
-        self._train(distinct(runs), swept_keys(overrides), study)
+        self._train(distinct(runs), expand.swept_keys(overrides), study)
         return distinct(runs)
 
     def _tuned_study(
@@ -100,12 +86,12 @@ class Planner:
             Every run of the study, or nothing where only the plan was asked for.
         """
 
-        def plan(cells: Sequence[Cell]) -> list[PlannedRun]:
-            return self._plan(study_specs(study, overrides, self.base.name, cells))
+        def plan(cells: Sequence[expand.Cell]) -> list[PlannedRun]:
+            return self._plan(expand.study_specs(study, overrides, self.base.name, cells))
 
-        trials = plan(trial_cells(study, tune.grid))
+        trials = plan(expand.trial_cells(study, tune.grid))
         likely = dict.fromkeys(study.arms, tune.grid[len(tune.grid) // 2])
-        reporting = plan(tuned_cells(study, likely))
+        reporting = plan(expand.tuned_cells(study, likely))
         if not preview([*trials, *reporting], study, self.launcher, only=self.command.plan):
             return []
         self._train(trials, [], study)
@@ -115,17 +101,17 @@ class Planner:
             print(f"A winner is on the edge of the grid: every arm is tried at {values} too.")
             tune = replace(tune, grid=sorted([*tune.grid, *values]))
             study = replace(study, tune=tune)
-            more = plan(trial_cells(study, values))
+            more = plan(expand.trial_cells(study, values))
             self._train(more, [], study)
             trials += more
         chosen = choose(tune, trials)
         for arm in [arm for arm, found in chosen.items() if found.failed]:
             print(f"Trials of {arm!r} failed at its best value too; it is reported at that value.")
-        runs = plan(tuned_cells(study, {arm: found.value for arm, found in chosen.items()}))
+        runs = plan(expand.tuned_cells(study, {arm: found.value for arm, found in chosen.items()}))
         self._train(runs, [], replace(study, tune=replace(tune, chosen=chosen)))
         return [*trials, *runs]
 
-    def _plan(self, specs: Sequence[RunSpec]) -> list[PlannedRun]:
+    def _plan(self, specs: Sequence[expand.RunSpec]) -> list[PlannedRun]:
         """Compose and check all runs; only then read the corpora and find the directories.
 
         An arm is composed once: its runs differ in the seed, and in what refers to the seed.
@@ -177,11 +163,7 @@ def print_progress(run_dir: Path) -> None:
 
 
 def _report(runs: Sequence[PlannedRun]) -> None:
-    """Print how a sweep ended, and write and print its table.
-
-    Raises:
-        SystemExit: where a run failed.
-    """
+    """Print how a sweep ended, write and print its table; SystemExit where a run failed."""
     folder, directories = runs[0].directory.parent, [run.directory for run in distinct(runs)]
     failed = [directory for directory in directories if run_status(directory) != DONE]
     print(f"{len(directories) - len(failed)} done, {len(failed)} failed.")

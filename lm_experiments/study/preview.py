@@ -8,19 +8,13 @@ from collections.abc import Mapping, Sequence
 
 import torch
 
-from lm_experiments.data import EvaluationBatches, TrainingBatches
+from lm_experiments.data import EvaluationBatches
 from lm_experiments.launch.launcher import Launcher
 from lm_experiments.model import build_model
 from lm_experiments.rundir.results import DONE
 from lm_experiments.rundir.study import TUNE, Study
 from lm_experiments.rundir.words import duration
-from lm_experiments.study.checks import (
-    Start,
-    check_differences,
-    check_distinct,
-    look_at_start,
-    warnings,
-)
+from lm_experiments.study import checks
 from lm_experiments.study.plan import PlannedRun, corpus_of, distinct
 from lm_experiments.training.config import RunConfig
 from lm_experiments.training.devices import find_device
@@ -52,12 +46,12 @@ def preview(
     """
     arms = _arms(runs)
     waiting = [run for run in distinct(runs) if run.status != DONE]
-    starts: dict[str, Start] = {}
+    starts: dict[str, checks.Start] = {}
     if study is not None:
-        check_distinct(arms)
+        checks.check_distinct(arms)
     if study is not None and (waiting or only):
-        starts = {arm: look_at_start(arm, run) for arm, run in arms.items()}
-        check_differences(arms, starts, study.baseline)
+        starts = {arm: checks.look_at_start(arm, run) for arm, run in arms.items()}
+        checks.check_differences(arms, starts, study.baseline)
     baseline = study.baseline if study else next(iter(arms))
     header = (*HEADER, *(START_HEADER if starts else ()))
     print(_aligned([header, *(_row(arms, baseline, arm, starts) for arm in arms)]))
@@ -76,7 +70,7 @@ def _arms(runs: Sequence[PlannedRun]) -> dict[str, PlannedRun]:
 
 
 def _row(
-    arms: Mapping[str, PlannedRun], baseline: str, arm: str, starts: Mapping[str, Start]
+    arms: Mapping[str, PlannedRun], baseline: str, arm: str, starts: Mapping[str, checks.Start]
 ) -> tuple[str, ...]:
     ledger, reference = arms[arm].ledger, arms[baseline].ledger
     difference = ledger.parameters / reference.parameters - 1
@@ -114,11 +108,11 @@ def _matching(arms: Mapping[str, PlannedRun], baseline: str) -> str:
     )
 
 
-def _remarks(arms: Mapping[str, PlannedRun], starts: Mapping[str, Start]) -> list[str]:
+def _remarks(arms: Mapping[str, PlannedRun], starts: Mapping[str, checks.Start]) -> list[str]:
     """Return the warnings, each once, with the arms it applies to."""
     by_text: dict[str, list[str]] = {}
     for arm, run in arms.items():
-        for text in [*warnings(run.config), *_start_remarks(starts.get(arm))]:
+        for text in [*checks.warnings(run.config), *_start_remarks(starts.get(arm))]:
             by_text.setdefault(text, []).append(arm)
     lines = []
     for text, named in by_text.items():
@@ -127,7 +121,7 @@ def _remarks(arms: Mapping[str, PlannedRun], starts: Mapping[str, Start]) -> lis
     return lines
 
 
-def _start_remarks(start: Start | None) -> list[str]:
+def _start_remarks(start: checks.Start | None) -> list[str]:
     if start is None:
         return []
     if start.fails:
@@ -189,10 +183,8 @@ def estimated_seconds(runs: Sequence[PlannedRun]) -> list[float] | None:
 
 def _seconds_per_token(config: RunConfig) -> float:
     device = find_device(config)
-    batches = TrainingBatches(
-        corpus_of(config).train.tokens, config.model.context_length, config.data.batch_size, 0
-    )
-    inputs, targets = (part[: device.micro_batch_size].to(device.type) for part in batches.batch(0))
+    windows = checks.first_batch(config, device.micro_batch_size)
+    inputs, targets = (part.to(device.type) for part in windows)
     model = build_model(config.model, config.seed).to(device.type)
     seconds, threads = [], torch.get_num_threads()
     torch.set_num_threads(config.trainer.threads or threads)

@@ -33,11 +33,7 @@ class PlanningSweeper(Sweeper):
         self.loader = hydra_context.config_loader
 
     def sweep(self, arguments: list[str]) -> Any:
-        """Plan the runs the arguments describe, train those that are missing, and report.
-
-        Raises:
-            SystemExit: where a run failed.
-        """
+        """Plan, train and report the runs described; SystemExit where one failed."""
         parser = OverridesParser.create(config_loader=self.loader)
         planner = Planner(self.base, lambda words: self.loader.load_sweep_config(self.base, words))
         planner.run(parser.parse_overrides(arguments))
