@@ -22,7 +22,12 @@ from lm_experiments.registry import AXES, GROUPS
 def explain(error: Exception, arguments: Sequence[str]) -> str:
     """Return one sentence for an error raised while ``arguments`` were composed or checked."""
     if isinstance(error, MissingConfigException):
-        return _missing_choice(error)
+        group, _, name = (error.missing_cfg_file or "").rpartition("/")
+        if group == "hydra/launcher" and name in EXTRAS:
+            return not_installed(name)
+        known = error.options or []
+        hint = did_you_mean(name, known, f"{group}=")
+        return f"{group}={name} is not known; {group} can be {', '.join(known)}.{hint}"
     text = str(error)
     for pattern, sentence in _SENTENCES.items():
         if found := re.search(pattern, text):
@@ -34,15 +39,6 @@ def refuse(error: Exception, arguments: Sequence[str]) -> NoReturn:
     """Say what is wrong in one sentence, and end the program with exit code 2."""
     print(f"error: {as_typed(explain(error, arguments))}", file=sys.stderr)
     raise SystemExit(2)
-
-
-def _missing_choice(error: MissingConfigException) -> str:
-    group, _, name = (error.missing_cfg_file or "").rpartition("/")
-    if group == "hydra/launcher" and name in EXTRAS:
-        return not_installed(name)
-    known = error.options or []
-    hint = did_you_mean(name, known, f"{group}=")
-    return f"{group}={name} is not known; {group} can be {', '.join(known)}.{hint}"
 
 
 def _ambiguous(found: re.Match[str], arguments: Sequence[str]) -> str:

@@ -17,7 +17,6 @@ from lm_experiments.errors import InputError
 from lm_experiments.evaluation import (
     EncodedText,
     EvaluatedModel,
-    Score,
     documents_to_evaluate,
     encode,
 )
@@ -79,7 +78,12 @@ def _evaluate(options: argparse.Namespace) -> None:
     print(f"{'run':{width}}   context        tokens   nats/token    perplexity   bits/byte")
     for subject, text in zip(subjects, texts, strict=True):
         for found in subject.scores(text, contexts, device):
-            print(f"{subject.name:{width}}  {_cells(found)}", flush=True)
+            bits = "unknown" if found.bits_per_byte is None else f"{found.bits_per_byte:.4f}"
+            print(
+                f"{subject.name:{width}}  {found.context_length:8}  {found.tokens:12,}  "
+                f"{found.loss:11.4f}  {found.perplexity:12.2f}  {bits:>10}",
+                flush=True,
+            )
 
 
 def _subject(word: str) -> EvaluatedModel:
@@ -152,11 +156,3 @@ def _texts(subjects: Sequence[EvaluatedModel], data: DataConfig | None) -> list[
                     file=sys.stderr,
                 )
     return [encoded[subject.tokenizer.fingerprint] for subject in subjects]
-
-
-def _cells(found: Score) -> str:
-    bits = "unknown" if found.bits_per_byte is None else f"{found.bits_per_byte:.4f}"
-    return (
-        f"{found.context_length:8}  {found.tokens:12,}  {found.loss:11.4f}  "
-        f"{found.perplexity:12.2f}  {bits:>10}"
-    )

@@ -42,7 +42,16 @@ def open_run(directory: Path) -> TrainedRun:
             the corpus is not the one it was trained on.
     """
     config = _config_of(directory)
-    return TrainedRun(directory, config, _corpus_of(directory, config))
+    data = prepare(config.data.corpus, config.tokenizer, Path(config.cache_dir).expanduser())
+    result = read_result(directory)
+    trained_on = (result and result.data_hash) or data.data_hash
+    same_size = data.tokenizer.vocab_size == config.model.vocab_size
+    if trained_on != data.data_hash or not same_size:
+        raise InputError(
+            f"The corpus, data.name={config.data.name} data.path={config.data.path}, has changed "
+            f"since {directory} was trained, and with it the tokenizer; put the old text back."
+        )
+    return TrainedRun(directory, config, data)
 
 
 def _config_of(directory: Path) -> RunConfig:
@@ -58,19 +67,6 @@ def _config_of(directory: Path) -> RunConfig:
             f"{error} Where it is a component of your own, name its file again, since no code is "
             f"run from a run directory: code_paths=[{','.join(map(str, files))}]"
         ) from None
-
-
-def _corpus_of(directory: Path, config: RunConfig) -> PreparedData:
-    data = prepare(config.data.corpus, config.tokenizer, Path(config.cache_dir).expanduser())
-    result = read_result(directory)
-    trained_on = (result and result.data_hash) or data.data_hash
-    same_size = data.tokenizer.vocab_size == config.model.vocab_size
-    if trained_on != data.data_hash or not same_size:
-        raise InputError(
-            f"The corpus, data.name={config.data.name} data.path={config.data.path}, has changed "
-            f"since {directory} was trained, and with it the tokenizer; put the old text back."
-        )
-    return data
 
 
 def corpus_to_evaluate(name: str, path: str | None, words: Sequence[str]) -> DataConfig:

@@ -21,8 +21,6 @@ from lm_experiments.study.plan import PlannedRun, checked, make_directory, plain
 from lm_experiments.study.planner import print_offline
 from lm_experiments.study.preview import preview
 
-FOLDER = "single"
-
 
 def run_single(config: DictConfig) -> None:
     """Train one run, or print its plan; SystemExit where it is refused, fails or is stopped."""
@@ -66,7 +64,7 @@ def _plan(config: DictConfig) -> tuple[CommandConfig, PlannedRun]:
     if config.trainer.devices != 1 or command.retries:
         # It loads its imports while this process plans.
         start_server()
-    values["name"] = values["name"] or FOLDER
+    values["name"] = values["name"] or "single"
     if not values["arm_overrides"]:
         values["arm_overrides"] = arm_overrides(list(hydra.overrides.task))
     return command, planned(checked(values))

@@ -57,7 +57,15 @@ class Launcher:
     ) -> None:
         """Check the choice; InputError where it cannot be used, or ignores what was typed."""
         self.options, self.asked, self.ray_address = options, asked, ray_address
-        self.kind = _kind(str(options.get("_target_")), name)
+        kind = KINDS.get(str(options.get("_target_")))
+        if kind is None:
+            raise InputError(
+                f"hydra/launcher={name} is not known to keep runs apart; it can be "
+                f"{', '.join(KINDS.values())}."
+            )
+        if kind in NEEDED and importlib.util.find_spec(NEEDED[kind]) is None:
+            raise InputError(not_installed(kind))
+        self.kind = kind
         self.share: Share | None = None
         ignored = {
             **({"ray.address": ray_address} if self.kind != RAY else {}),
@@ -89,8 +97,12 @@ class Launcher:
             return list(configs)
         if self.share is None:
             self.share = self._choose(configs)
-        if self.is_remote and self.share.gpus and not torch.cuda.is_available():
-            _check_precision(configs)
+        unseen = self.is_remote and self.share.gpus and not torch.cuda.is_available()
+        if unseen and any(config.trainer.precision == "auto" for config in configs):
+            raise InputError(
+                "trainer.precision=auto cannot be looked up here, since the runs have GPUs and "
+                "this machine has none; type trainer.precision=bf16-mixed, or 32-true."
+            )
         threads = self.share.threads
         trainers = [replace(c.trainer, threads=c.trainer.threads or threads) for c in configs]
         return [replace(c, trainer=t) for c, t in zip(configs, trainers, strict=True)]
@@ -140,29 +152,8 @@ def check_single(name: str | None, asked: Resources, ray_address: str | None) ->
     _refuse(given, "is for a sweep; add -m, or leave it out.")
 
 
-def _kind(target: str, name: str) -> str:
-    kind = KINDS.get(target)
-    if kind is None:
-        raise InputError(
-            f"hydra/launcher={name} is not known to keep runs apart; it can be "
-            f"{', '.join(KINDS.values())}."
-        )
-    if kind in NEEDED and importlib.util.find_spec(NEEDED[kind]) is None:
-        raise InputError(not_installed(kind))
-    return kind
-
-
 def _refuse(given: Mapping[str, str | float | None], reason: str) -> None:
     for key, value in given.items():
         if value is not None:
             text = f"{value:g}" if isinstance(value, float) else value
             raise InputError(f"{key}={text} {reason}")
-
-
-def _check_precision(configs: Sequence[RunConfig]) -> None:
-    """Require a precision where auto would be looked up on a machine that does not train."""
-    if any(config.trainer.precision == "auto" for config in configs):
-        raise InputError(
-            "trainer.precision=auto cannot be looked up here, since the runs have GPUs and this "
-            "machine has none; type trainer.precision=bf16-mixed, or 32-true."
-        )

@@ -98,7 +98,8 @@ class _Sweep:
 
     def _wait(self) -> None:
         if (found := self._next()) is None:
-            if not _has_room(self.share):
+            nodes, share = [node["Resources"] for node in training_nodes()], self.share
+            if not any(n["CPU"] >= share.cpus and n.get("GPU", 0) >= share.gpus for n in nodes):
                 print("No machine is left that could train the remaining runs.", flush=True)
                 raise SystemExit(1)
             return
@@ -137,11 +138,3 @@ def _ending(reference: Any, task: Task) -> Ending:
         unpack(packed, task.directory)
     assert isinstance(ending, Ending)
     return Ending(LOST) if ending.status == INTERRUPTED else ending
-
-
-def _has_room(share: Share) -> bool:
-    """Return whether a machine is left that can hold a run at all."""
-    return any(
-        node["Resources"]["CPU"] >= share.cpus and node["Resources"].get("GPU", 0) >= share.gpus
-        for node in training_nodes()
-    )

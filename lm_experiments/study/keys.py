@@ -75,17 +75,13 @@ def _keys(cls: Any, prefix: str, inherited: Use | None, choice: str = "") -> Ite
         use = inherited or field.use
         below = None if use is Use.RESULT else use
         if field.name in GROUPS:
-            for options, chosen in _with_options(field.name).items():
-                yield from _keys(options, f"{name}.", below, f"{field.name}={','.join(chosen)}")
+            # Components that share a class of options share its keys.
+            users: dict[Any, list[str]] = {}
+            for chosen in names(field.name):
+                users.setdefault(component(field.name, chosen).options, []).append(chosen)
+            for options, sharing in users.items():
+                yield from _keys(options, f"{name}.", below, f"{field.name}={','.join(sharing)}")
         elif dataclasses.is_dataclass(field.type):
             yield from _keys(field.type, f"{name}.", below)
         else:
             yield Key(name, field, use, choice)
-
-
-def _with_options(group: str) -> dict[Any, list[str]]:
-    """Return each class of options in a group, with the names of the components that have it."""
-    found: dict[Any, list[str]] = {}
-    for name in names(group):
-        found.setdefault(component(group, name).options, []).append(name)
-    return found

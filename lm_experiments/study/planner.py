@@ -20,14 +20,14 @@ from lm_experiments.launch.resources import read_resources
 from lm_experiments.launch.task import Policy
 from lm_experiments.report import show_report, write_report
 from lm_experiments.report.progress import progress_line
-from lm_experiments.rundir.results import DONE, run_status
-from lm_experiments.rundir.study import Study, Tuning, read_study
+from lm_experiments.report.statistics.tuning import pick_best
+from lm_experiments.rundir.results import DONE, read_result, run_status
+from lm_experiments.rundir.study import Chosen, Study, Tuning, read_study
 from lm_experiments.study import expand
 from lm_experiments.study.command_config import command_config
 from lm_experiments.study.plan import PlannedRun, checked, distinct, make_directory, plain, planned
 from lm_experiments.study.preview import preview
 from lm_experiments.study.record import record_sweep
-from lm_experiments.study.tuning import choose, new_values
 from lm_experiments.training.config import RunConfig
 from lm_experiments.training.wandb.offline import offline_summary
 
@@ -96,7 +96,9 @@ class Planner:
             return []
         self._train(trials, [], study)
         for _ in range(tune.limit):
-            if not (values := new_values(tune, choose(tune, trials))):
+            edges = {found.edge for found in _chosen(tune, trials).values()}
+            grown = tune.grown(low="low" in edges, high="high" in edges)
+            if not (values := [value for value in grown.grid if value not in tune.grid]):
                 break
             print(f"A winner is on the edge of the grid: every arm is tried at {values} too.")
             tune = replace(tune, grid=sorted([*tune.grid, *values]))
@@ -104,7 +106,7 @@ class Planner:
             more = plan(expand.trial_cells(study, values))
             self._train(more, [], study)
             trials += more
-        chosen = choose(tune, trials)
+        chosen = _chosen(tune, trials)
         for arm in [arm for arm, found in chosen.items() if found.failed]:
             print(f"Trials of {arm!r} failed at its best value too; it is reported at that value.")
         runs = plan(expand.tuned_cells(study, {arm: found.value for arm, found in chosen.items()}))
@@ -155,6 +157,17 @@ class Planner:
         except SystemExit:
             print(f"Stopped. The same command continues {folder}.")
             raise
+
+
+def _chosen(tune: Tuning, trials: Sequence[PlannedRun]) -> dict[str, Chosen]:
+    """Return each arm's best value, and whether it lies at an end of the grid."""
+    losses: dict[str, dict[float, list[float | None]]] = {}
+    for trial in trials:
+        result, value = read_result(trial.directory), float(trial.spec.setting[tune.key])
+        of_arm = losses.setdefault(trial.config.arm, {}).setdefault(value, [])
+        of_arm.append(result.val_loss if result and result.usable else None)
+    found = {arm: pick_best(by_value) for arm, by_value in losses.items()}
+    return {arm: Chosen(best.value, best.edge, best.failed) for arm, best in found.items()}
 
 
 def print_progress(run_dir: Path) -> None:

@@ -44,7 +44,9 @@ def preview(
     Raises:
         InputError: where an arm of a study changes nothing.
     """
-    arms = _arms(runs)
+    # The first run of each arm, at the setting it is reported at.
+    arms = {run.config.arm: run for run in reversed(runs) if run.spec.role != TUNE}
+    arms = dict(reversed(arms.items()))
     waiting = [run for run in distinct(runs) if run.status != DONE]
     starts: dict[str, checks.Start] = {}
     if study is not None:
@@ -61,12 +63,6 @@ def preview(
         print(f"hydra/launcher={launcher.kind}: {launcher.share.text}")
     print(f"{_counts(runs, waiting)}{_time(waiting, launcher, only)}.", flush=True)
     return not only
-
-
-def _arms(runs: Sequence[PlannedRun]) -> dict[str, PlannedRun]:
-    """Return the first run of each arm, at the setting it is reported at."""
-    arms = {run.config.arm: run for run in reversed(runs) if run.spec.role != TUNE}
-    return dict(reversed(arms.items()))
 
 
 def _row(
@@ -112,23 +108,21 @@ def _remarks(arms: Mapping[str, PlannedRun], starts: Mapping[str, checks.Start])
     """Return the warnings, each once, with the arms it applies to."""
     by_text: dict[str, list[str]] = {}
     for arm, run in arms.items():
-        for text in [*checks.warnings(run.config), *_start_remarks(starts.get(arm))]:
+        texts, start = checks.warnings(run.config), starts.get(arm)
+        if start and start.fails:
+            texts.append(
+                "the loss or a gradient is not finite before the first step: fails at init"
+            )
+        elif start and start.expected is not None and abs(start.loss - start.expected) > 0.5:
+            expected = f"{start.expected:.2f} nats"
+            texts.append(f"starts far from the {expected} its initialisation should give")
+        for text in texts:
             by_text.setdefault(text, []).append(arm)
     lines = []
     for text, named in by_text.items():
         more = f" and {len(named) - SHOWN_ARMS} more" if len(named) > SHOWN_ARMS else ""
         lines.append(f"warning: {text} ({', '.join(named[:SHOWN_ARMS])}{more}).")
     return lines
-
-
-def _start_remarks(start: checks.Start | None) -> list[str]:
-    if start is None:
-        return []
-    if start.fails:
-        return ["the loss or a gradient is not finite before the first step: fails at init"]
-    if start.expected is not None and abs(start.loss - start.expected) > 0.5:
-        return [f"starts far from the {start.expected:.2f} nats its initialisation should give"]
-    return []
 
 
 def _counts(runs: Sequence[PlannedRun], waiting: Sequence[PlannedRun]) -> str:

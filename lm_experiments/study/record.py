@@ -84,19 +84,16 @@ def _check_study(folder: Path, there: Study | None, study: Study | None) -> None
 def _check_replaceable(folder: Path, there: SweepRow, run: PlannedRun) -> None:
     """Let a run that never finished be replaced; refuse to mix two configurations of one arm."""
     directory = folder / there.directory
-    if run_status(directory) == DONE:
-        raise InputError(
-            f"{folder} holds arm {run.config.arm!r}, seed {run.config.seed}, trained otherwise "
-            f"({_differences(directory, run)}); type name=... to put this into another folder."
-        )
-
-
-def _differences(directory: Path, run: PlannedRun) -> str:
-    old = flat(plain_values(load_config(directory)))
-    new = flat(plain_values(run.config))
+    if run_status(directory) != DONE:
+        return
+    old, new = (flat(plain_values(config)) for config in (load_config(directory), run.config))
     changed = [
         f"{key}: {old.get(key)!r} there, {new.get(key)!r} now"
         for key in sorted(old.keys() | new.keys())
         if old.get(key) != new.get(key) and use_of(key).in_hash
     ]
-    return "; ".join(changed[:SHOWN_DIFFERENCES]) or "its corpus or its code has changed"
+    differences = "; ".join(changed[:SHOWN_DIFFERENCES]) or "its corpus or its code has changed"
+    raise InputError(
+        f"{folder} holds arm {run.config.arm!r}, seed {run.config.seed}, trained otherwise "
+        f"({differences}); type name=... to put this into another folder."
+    )
