@@ -47,12 +47,7 @@ def offer_help() -> None:
 
 
 def key_lines(keys: Iterable[Key], defaults: Mapping[str, Any]) -> Iterator[str]:
-    """Yield a line for each key with its default and its documentation, section by section.
-
-    Args:
-        keys: what is listed.
-        defaults: the configuration of the default run, by dotted keys.
-    """
+    """Yield a line for each key with its default and its documentation, section by section."""
     # A stable sort: keys without a section come first.
     ordered = sorted(keys, key=lambda key: "." in key.name)
     for title, group in itertools.groupby(ordered, _title):

@@ -156,7 +156,6 @@ def ending_of(
     """Decide how a run ended whose processes have all ended, and record a failure.
 
     Args:
-        directory: the run directory.
         first: the process whose end ended the run.
         exits: all its processes; empty where ``first`` is the only one.
         signalled: the signal that this process received meanwhile.

@@ -31,9 +31,7 @@ SAVE = signal.SIGUSR1
 def slurm_share(asked: Resources, demand: Demand, launcher: DictConfig) -> Share:
     """Return what each job asks the scheduler for; what there is shows only when it runs.
 
-    Raises:
-        InputError: for a part of a GPU or of a core, which SLURM does not give, and where the
-            launcher's own keys say it too.
+    A part of a GPU or a core is an InputError, and the launcher's own keys for them are too.
     """
     for key, ours in (("cpus_per_task", "resources.cpus"), ("gpus_per_node", "resources.gpus")):
         if launcher.get(key) is not None:
@@ -73,10 +71,8 @@ def train_as_jobs(
 ) -> None:
     """Train each run as a job of its own, and wait for all of them.
 
-    ``kind`` is slurm or submitit_local, ``options`` are ``hydra.launcher``.
-
-    Raises:
-        SystemExit: where a run failed that ends the sweep.
+    ``kind`` is slurm or submitit_local, ``options`` are ``hydra.launcher``. SystemExit where a
+    failed run ends the sweep.
     """
     executor = _executor("slurm" if kind == "slurm" else "local", options, share)
     jobs = executor.map_array(Job(policy), tasks)

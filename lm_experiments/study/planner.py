@@ -82,8 +82,7 @@ class Planner:
     ) -> list[PlannedRun]:
         """Train the trials, let the grid grow for all arms alike, then train the reporting runs.
 
-        Returns:
-            Every run of the study, or nothing where only the plan was asked for.
+        Every run is returned, or nothing where only the plan was asked for.
         """
 
         def plan(cells: Sequence[expand.Cell]) -> list[PlannedRun]:

@@ -30,19 +30,11 @@ SHOWN_ARMS = 4
 def preview(
     runs: Sequence[PlannedRun], study: Study | None, launcher: Launcher | None, only: bool
 ) -> bool:
-    """Print the plan, and check what a declared study must hold to.
+    """Print the plan, and check what a declared study must hold to; return whether to train.
 
-    Args:
-        runs: all that is planned.
-        study: the declared study, where there is one.
-        launcher: what would train the runs; None for a single run.
-        only: print the whole plan, also where nothing is left to train, and train nothing.
-
-    Returns:
-        Whether to go on and train.
-
-    Raises:
-        InputError: where an arm of a study changes nothing.
+    A single run has no launcher. With ``only``, the whole plan is printed, also where nothing is
+    left to train, and nothing is trained. Where an arm of a study changes nothing, it is an
+    InputError.
     """
     # The first run of each arm, at the setting it is reported at.
     arms = {run.config.arm: run for run in reversed(runs) if run.spec.role != TUNE}
