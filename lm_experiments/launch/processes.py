@@ -6,6 +6,7 @@ The processes get what torchrun would give them, so that `launch.torchrun` can t
 from __future__ import annotations
 
 import dataclasses
+import multiprocessing
 import os
 import socket
 import sys
@@ -31,7 +32,7 @@ from lm_experiments.launch.endings import (
     finish,
     out_of_memory_kills,
 )
-from lm_experiments.launch.fork import ForwardedSignals, forked_process, set_up_child, start_server
+from lm_experiments.launch.fork import ForwardedSignals, set_up_child, start_server
 from lm_experiments.launch.task import Policy, Task
 from lm_experiments.rundir.claim import RunningElsewhereError, claimed
 from lm_experiments.rundir.names import log_name
@@ -48,7 +49,6 @@ LOOPBACK = "127.0.0.1"
 
 def train_one_after_another(tasks: Sequence[Task], policy: Policy) -> None:
     """Train runs, each in processes of its own; print how each ended, and exit as `finish` does."""
-    start_server()
     for task in tasks:
         finish(task.directory, train_with_retries(task, policy.retries), policy)
 
@@ -101,11 +101,11 @@ def _train_here(directory: Path) -> Ending:
 def _train_claimed(task: Task) -> Ending:
     kills = out_of_memory_kills()
     store = open_store() if task.devices > 1 else None
-    ranks = []
+    ranks, context = [], multiprocessing.get_context("forkserver")
     for number in range(task.devices):
         ours, theirs = Pipe(duplex=False)
         environment = rank_variables(number, task.devices, store) if store else dict(os.environ)
-        process = forked_process(_train_rank, task, environment, theirs)
+        process = context.Process(target=_train_rank, args=(task, environment, theirs))
         ranks.append(Rank(number, task.devices, process, ours))
     forwarded = ForwardedSignals([rank.process for rank in ranks])
     with forwarded:

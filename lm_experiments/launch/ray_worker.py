@@ -21,7 +21,6 @@ from pathlib import Path
 from typing import Any
 
 from lm_experiments.launch.endings import ELSEWHERE, Ending
-from lm_experiments.launch.fork import start_server
 from lm_experiments.launch.processes import train
 from lm_experiments.launch.task import Task
 from lm_experiments.rundir.names import LOCK, RESULT
@@ -101,7 +100,6 @@ def _prepare(remote: RemoteTask) -> None:
         os.chdir(remote.working_dir)
     # Each run's process would import the main file anew, which is Ray's.
     vars(sys.modules["__main__"]).pop("__file__", None)
-    start_server()
 
 
 def _unpacked(remote: RemoteTask) -> Path:
