@@ -1,5 +1,8 @@
 """The one error of bad input, and how errors become one sentence."""
 
+import difflib
+from collections.abc import Iterable
+
 # The extra of this package that a launcher needs.
 EXTRAS = {"ray": "ray", "slurm": "slurm", "submitit_slurm": "slurm", "submitit_local": "slurm"}
 
@@ -16,6 +19,12 @@ def one_sentence(error: Exception) -> str:
     if isinstance(error, OSError) and error.filename:
         return f"{error.filename}: {error.strerror}."
     return " ".join(str(error).split("\n\n")[0].split())
+
+
+def did_you_mean(word: str, known: Iterable[str], prefix: str = "") -> str:
+    """Return " Did you mean ...?" with the nearest known word; empty where none is near."""
+    near = difflib.get_close_matches(word, list(known), n=1)
+    return f" Did you mean {prefix}{near[0]}?" if near else ""
 
 
 def not_installed(launcher: str) -> str:

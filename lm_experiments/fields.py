@@ -14,7 +14,6 @@ import enum
 import inspect
 import re
 import typing
-from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import cache
 from typing import Any
@@ -76,6 +75,7 @@ class Field:
 def fields_of(cls: Any) -> tuple[Field, ...]:
     """Return what is declared about each field of a dataclass."""
     plain, marked = typing.get_type_hints(cls), typing.get_type_hints(cls, include_extras=True)
+    marks = {name: getattr(hint, "__metadata__", ()) for name, hint in marked.items()}
     texts = documentation_of(cls)
     return tuple(
         Field(
@@ -83,7 +83,7 @@ def fields_of(cls: Any) -> tuple[Field, ...]:
             type=plain[field.name],
             default=default_of(field),
             documentation=texts.get(field.name, ""),
-            use=_use(marked[field.name]),
+            use=next((mark for mark in marks[field.name] if isinstance(mark, Use)), Use.RESULT),
         )
         for field in dataclasses.fields(cls)
     )
@@ -94,18 +94,9 @@ def documentation_of(cls: Any) -> dict[str, str]:
     """Return the Attributes sections of a class and its bases: name -> text on one line."""
     texts: dict[str, str] = {}
     for base in reversed(cls.__mro__):
-        texts |= _entries(inspect.cleandoc(base.__dict__.get("__doc__") or ""))
+        docstring = inspect.cleandoc(base.__dict__.get("__doc__") or "")
+        section = docstring.partition("\nAttributes:\n")[2].split("\n\n")[0]
+        for entry in re.split(r"\n(?=    \S)", section):
+            if found := re.match(r"\s*(\w+): (.+)", entry, re.DOTALL):
+                texts[found[1]] = " ".join(found[2].split())
     return texts
-
-
-def _entries(docstring: str) -> Iterator[tuple[str, str]]:
-    _, _, section = docstring.partition("\nAttributes:\n")
-    section = section.split("\n\n")[0]
-    for entry in re.split(r"\n(?=    \S)", section):
-        if found := re.match(r"\s*(\w+): (.+)", entry, re.DOTALL):
-            yield found[1], " ".join(found[2].split())
-
-
-def _use(hint: Any) -> Use:
-    marks = getattr(hint, "__metadata__", ())
-    return next((mark for mark in marks if isinstance(mark, Use)), Use.RESULT)

@@ -20,13 +20,12 @@ tests as the others. Optimizers, schedules and loggers hold their options themse
 from __future__ import annotations
 
 import dataclasses
-import difflib
 import inspect
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any, TypeVar
 
-from lm_experiments.errors import InputError
+from lm_experiments.errors import InputError, did_you_mean
 
 # The slots of the architecture; their options are typed as model.AXIS.OPTION.
 AXES = ("norm", "placement", "ffn", "position", "attention", "init")
@@ -124,8 +123,7 @@ def component(group: str, name: str) -> Component:
     """Look a component up; an unknown name is an UnknownComponentError that lists the known."""
     known = _group(group)
     if name not in known:
-        near = difflib.get_close_matches(name, known, n=1)
-        hint = f" Did you mean {group}={near[0]}?" if near else ""
+        hint = did_you_mean(name, known, f"{group}=")
         raise UnknownComponentError(
             f"{group}={name} is not a component; {group} can be {', '.join(known)}.{hint}"
         )
@@ -144,8 +142,7 @@ def choose(group: str, name: str, options: Mapping[str, Any] | None = None) -> C
     for key in options or {}:
         if key not in known:
             raise ValueError(
-                f"{group}={name} has no option {key!r}; "
-                f"it has {', '.join(known) if known else 'none'}."
+                f"{group}={name} has no option {key!r}; it has {', '.join(known) or 'none'}."
             )
     return Choice(name, found.options(**(options or {})))
 

@@ -7,18 +7,13 @@ import logging
 import sys
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
+from typing import TextIO
 
 from lm_experiments.invocation import as_typed, program
 
 
 def script_parser(usage: str, description: str, epilog: str) -> argparse.ArgumentParser:
-    """Return a parser whose help keeps the lines of its description and its examples.
-
-    Args:
-        usage: the arguments, with ``%(prog)s`` for the command as it was typed.
-        description: what the command does.
-        epilog: examples, with commands as ``python scripts/NAME.py``.
-    """
+    """Return a parser whose help keeps the lines of its description and its examples."""
     return argparse.ArgumentParser(
         prog=program(),
         usage=usage,
@@ -31,10 +26,8 @@ def script_parser(usage: str, description: str, epilog: str) -> argparse.Argumen
 def load_user_code(words: Sequence[str]) -> list[str]:
     """Register the user's own components; return the words without ``code_paths=[FILE,...]``.
 
-    Components come from installed packages, by their entry points, and from the files named.
-
-    Raises:
-        InputError: where ``code_paths`` cannot be read, or a file is missing or raises.
+    Components come from installed packages, by their entry points, and from the files named. A
+    file that is missing or raises is an InputError.
     """
     # Imports Hydra, which the help need not wait for.
     from lm_experiments.training.user_code import load_installed, take_code_paths
@@ -50,7 +43,7 @@ def answered(action: Callable[[], int | None]) -> int:
     for Ctrl-C. Log messages of the package go to stderr, for example while a corpus is prepared.
     """
     try:
-        with _logging_to_stderr():
+        with shown_log(sys.stderr):
             return action() or 0
     except (ValueError, OSError, ImportError) as error:
         print(f"error: {as_typed(str(error))}", file=sys.stderr)
@@ -61,15 +54,14 @@ def answered(action: Callable[[], int | None]) -> int:
 
 
 @contextmanager
-def _logging_to_stderr() -> Iterator[None]:
-    """Show the package's log messages, unless a handler shows them already."""
-    logger, handler = logging.getLogger("lm_experiments"), logging.StreamHandler()
-    if logger.hasHandlers():
-        yield
-        return
+def shown_log(stream: TextIO) -> Iterator[None]:
+    """Write the package's log messages to a stream."""
+    logger, handler = logging.getLogger("lm_experiments"), logging.StreamHandler(stream)
+    level = logger.level
     logger.addHandler(handler)
     logger.setLevel(logging.INFO)
     try:
         yield
     finally:
         logger.removeHandler(handler)
+        logger.setLevel(level)

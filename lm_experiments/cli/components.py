@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import difflib
 import json
 import re
 import shlex
@@ -17,7 +16,7 @@ from rich.text import Text
 import lm_experiments.training.config  # noqa: F401, registers all components
 from lm_experiments.cli.arguments import answered, load_user_code, script_parser
 from lm_experiments.conf_dir import conf_dir
-from lm_experiments.errors import InputError
+from lm_experiments.errors import InputError, did_you_mean
 from lm_experiments.invocation import as_typed
 from lm_experiments.registry import GROUPS, MISSING, Component, component, names
 
@@ -53,17 +52,12 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 
 def chosen_groups(words: Sequence[str]) -> list[str]:
-    """Return the groups that were named, or all of them where none was.
-
-    Raises:
-        InputError: for a word that is not a group; the message lists them.
-    """
+    """Return the groups that were named, or all; InputError for another word."""
     for word in words:
         if word not in GROUPS:
-            near = difflib.get_close_matches(word, GROUPS, n=1)
-            hint = f" Did you mean {near[0]}?" if near else ""
             raise InputError(
-                f"{word} is not a group of components; the groups are {', '.join(GROUPS)}.{hint}"
+                f"{word} is not a group of components; the groups are {', '.join(GROUPS)}."
+                f"{did_you_mean(word, GROUPS)}"
             )
     return list(words) or list(GROUPS)
 
@@ -97,7 +91,12 @@ def plain_lines(groups: Sequence[str]) -> list[str]:
     """Return one line for each component: its choice, its summary, and its options."""
     listed = _listed(groups)
     width = max(len(choice(found)) for found in listed)
-    return [f"{choice(found):{width}}  {_description(found)}" for found in listed]
+    lines = []
+    for found in listed:
+        default = " (default)" if is_default(found) else ""
+        typed = f"  Options: {' '.join(options(found))}" if options(found) else ""
+        lines.append(f"{choice(found):{width}}  {found.summary}{default}{typed}")
+    return lines
 
 
 def show(groups: Sequence[str], console: Console) -> None:
@@ -134,12 +133,6 @@ def _listed(groups: Sequence[str]) -> list[Component]:
     return [component(group, name) for group in groups for name in names(group)]
 
 
-def _description(found: Component) -> str:
-    default = " (default)" if is_default(found) else ""
-    listed = f"  Options: {' '.join(options(found))}" if options(found) else ""
-    return f"{found.summary}{default}{listed}"
-
-
 def _table(groups: Sequence[str]) -> Table:
     table = Table(box=None, padding=(0, 2, 0, 0), show_header=False)
     table.add_column(no_wrap=True)
@@ -147,15 +140,11 @@ def _table(groups: Sequence[str]) -> Table:
     for group in groups:
         table.add_row(Text(group, style="bold"))
         for found in _listed([group]):
-            table.add_row(Text(choice(found), style="cyan"), _cell(found))
+            cell = Text(found.summary)
+            if is_default(found):
+                cell.append(" (default)", style="green")
+            for option in options(found):
+                cell.append(f"\n{option}", style="dim")
+            table.add_row(Text(choice(found), style="cyan"), cell)
         table.add_row()
     return table
-
-
-def _cell(found: Component) -> Text:
-    cell = Text(found.summary)
-    if is_default(found):
-        cell.append(" (default)", style="green")
-    for option in options(found):
-        cell.append(f"\n{option}", style="dim")
-    return cell

@@ -14,20 +14,20 @@ from hydra.errors import MissingConfigException
 from omegaconf import DictConfig, OmegaConf
 
 from lm_experiments.conf_dir import conf_dir
-from lm_experiments.errors import EXTRAS, not_installed, one_sentence
+from lm_experiments.errors import EXTRAS, did_you_mean, not_installed, one_sentence
 from lm_experiments.invocation import as_typed
 from lm_experiments.registry import AXES, GROUPS
 
 
 def explain(error: Exception, arguments: Sequence[str]) -> str:
-    """Return one sentence for an error of the command line.
-
-    Args:
-        error: what was raised while the configuration was composed or checked.
-        arguments: the command line.
-    """
+    """Return one sentence for an error raised while ``arguments`` were composed or checked."""
     if isinstance(error, MissingConfigException):
-        return _missing_choice(error)
+        group, _, name = (error.missing_cfg_file or "").rpartition("/")
+        if group == "hydra/launcher" and name in EXTRAS:
+            return not_installed(name)
+        known = error.options or []
+        hint = did_you_mean(name, known, f"{group}=")
+        return f"{group}={name} is not known; {group} can be {', '.join(known)}.{hint}"
     text = str(error)
     for pattern, sentence in _SENTENCES.items():
         if found := re.search(pattern, text):
@@ -41,16 +41,6 @@ def refuse(error: Exception, arguments: Sequence[str]) -> NoReturn:
     raise SystemExit(2)
 
 
-def _missing_choice(error: MissingConfigException) -> str:
-    group, _, name = (error.missing_cfg_file or "").rpartition("/")
-    if group == "hydra/launcher" and name in EXTRAS:
-        return not_installed(name)
-    known = error.options or []
-    near = difflib.get_close_matches(name, known, n=1)
-    hint = f" Did you mean {group}={near[0]}?" if near else ""
-    return f"{group}={name} is not known; {group} can be {', '.join(known)}.{hint}"
-
-
 def _ambiguous(found: re.Match[str], arguments: Sequence[str]) -> str:
     command = " ".join(["python scripts/train.py -m", *arguments])
     return f"{found[1]} holds several values; add -m to train one run for each: {command}"
@@ -58,28 +48,19 @@ def _ambiguous(found: re.Match[str], arguments: Sequence[str]) -> str:
 
 def _unknown_key(found: re.Match[str], arguments: Sequence[str]) -> str:
     key = found[1].lstrip("+~")
-    config, groups = _composed(arguments)
-    if option := re.fullmatch(rf"(?:model\.)?({'|'.join(GROUPS)})\.(\w+)", key):
-        return _unknown_option(config, group=option[1], option=option[2])
-    near = difflib.get_close_matches(key, [*groups, *_dotted(config)], n=1, cutoff=0.4)
-    hint = f"did you mean {near[0]}?" if near else "see python scripts/train.py --help."
-    return f"{key} is not a key; {hint}"
-
-
-def _unknown_option(config: DictConfig, group: str, option: str) -> str:
-    section = f"model.{group}" if group in AXES else group
-    chosen = OmegaConf.select(config, section)
-    known = ", ".join(f"{section}.{key}" for key in chosen if key != "name")
-    return f"{group}={chosen.name} has no option {option}; it has {known or 'none'}."
-
-
-def _composed(arguments: Sequence[str]) -> tuple[DictConfig, list[str]]:
-    """Return the configuration that the choices on the command line make, and all groups."""
     GlobalHydra.instance().clear()
     with initialize_config_dir(str(conf_dir()), version_base="1.3"):
         groups = compose("train", return_hydra_config=True).hydra.runtime.choices
         choices = [text for text in arguments if text.split("=")[0] in groups and "," not in text]
-        return compose("train", choices), list(groups)
+        config = compose("train", choices)
+    if option := re.fullmatch(rf"(?:model\.)?({'|'.join(GROUPS)})\.(\w+)", key):
+        section = f"model.{option[1]}" if option[1] in AXES else option[1]
+        chosen = OmegaConf.select(config, section)
+        known = ", ".join(f"{section}.{name}" for name in chosen if name != "name") or "none"
+        return f"{option[1]}={chosen.name} has no option {option[2]}; it has {known}."
+    near = difflib.get_close_matches(key, [*groups, *_dotted(config)], n=1, cutoff=0.4)
+    hint = f"did you mean {near[0]}?" if near else "see python scripts/train.py --help."
+    return f"{key} is not a key; {hint}"
 
 
 def _dotted(config: DictConfig, prefix: str = "") -> Iterator[str]:

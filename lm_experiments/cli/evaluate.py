@@ -17,7 +17,6 @@ from lm_experiments.errors import InputError
 from lm_experiments.evaluation import (
     EncodedText,
     EvaluatedModel,
-    Score,
     documents_to_evaluate,
     encode,
 )
@@ -44,22 +43,10 @@ same text. Code is never run from a run directory: where a run has components of
 their file with code_paths."""
 CACHE = Path(os.environ.get("LM_EXPERIMENTS_CACHE", "~/.cache/lm_experiments")).expanduser()
 HUGGING_FACE = "hf:"
-COLUMNS = (
-    ("context", 8),
-    ("tokens", 12),
-    ("nats/token", 11),
-    ("perplexity", 12),
-    ("bits/byte", 10),
-)
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run the command; the exit status is 0, or 2 where something cannot be evaluated."""
-    options = _parser().parse_intermixed_args(arguments)
-    return answered(lambda: _evaluate(options))
-
-
-def _parser() -> argparse.ArgumentParser:
     usage = "%(prog)s RUN [RUN ...] [options] [code_paths=[FILE,...]]"
     parser = script_parser(usage, DESCRIPTION, EXAMPLES)
     parser.add_argument("words", metavar="RUN", nargs="+", help="run directories, runs/NAME/RUN")
@@ -69,7 +56,8 @@ def _parser() -> argparse.ArgumentParser:
     )
     parser.add_argument("--path", help="where it lies: for text a file, a folder or a glob")
     parser.add_argument("--device", default="auto", help="cpu, cuda, mps (default: a GPU, if any)")
-    return parser
+    options = parser.parse_intermixed_args(arguments)
+    return answered(lambda: _evaluate(options))
 
 
 def _evaluate(options: argparse.Namespace) -> None:
@@ -87,23 +75,23 @@ def _evaluate(options: argparse.Namespace) -> None:
         subject.check_text(text, contexts)
     width = max(len("run"), *(len(subject.name) for subject in subjects))
     print(f"Loss over {_described(data)}.")
-    print("  ".join([f"{'run':{width}}", *(f"{name:>{size}}" for name, size in COLUMNS)]))
+    print(f"{'run':{width}}   context        tokens   nats/token    perplexity   bits/byte")
     for subject, text in zip(subjects, texts, strict=True):
         for found in subject.scores(text, contexts, device):
-            print("  ".join([f"{subject.name:{width}}", *_cells(found)]), flush=True)
+            bits = "unknown" if found.bits_per_byte is None else f"{found.bits_per_byte:.4f}"
+            print(
+                f"{subject.name:{width}}  {found.context_length:8}  {found.tokens:12,}  "
+                f"{found.loss:11.4f}  {found.perplexity:12.2f}  {bits:>10}",
+                flush=True,
+            )
 
 
 def _subject(word: str) -> EvaluatedModel:
-    if word.startswith(HUGGING_FACE):
-        return _their_subject(Path(word.removeprefix(HUGGING_FACE)))
-    run = open_run(Path(word))
-    validation = EncodedText.of(run.data.val)
-    return EvaluatedModel(
-        run.directory.name, run.config.model, run.model, run.data.tokenizer, validation
-    )
-
-
-def _their_subject(folder: Path) -> EvaluatedModel:
+    folder = Path(word.removeprefix(HUGGING_FACE))
+    if not word.startswith(HUGGING_FACE):
+        run = open_run(folder)
+        text = EncodedText.of(run.data.val)
+        return EvaluatedModel(folder.name, run.config.model, run.model, run.data.tokenizer, text)
     # Imports transformers, which takes seconds, and may not be installed.
     from lm_experiments.interop import load_hf, read_folder
 
@@ -160,26 +148,11 @@ def _texts(subjects: Sequence[EvaluatedModel], data: DataConfig | None) -> list[
     for subject in subjects:
         name = subject.tokenizer.fingerprint
         if name not in encoded:
-            encoded[name] = encode(documents_to_evaluate(data, CACHE), subject.tokenizer)
-            _warn_of_unknown(subject, encoded[name])
+            text = encoded[name] = encode(documents_to_evaluate(data, CACHE), subject.tokenizer)
+            if text.unknown:
+                print(
+                    f"warning: {text.unknown} of {len(text.tokens)} tokens are characters that the "
+                    f"tokenizer of {subject.name} does not know; its bits per byte are too low.",
+                    file=sys.stderr,
+                )
     return [encoded[subject.tokenizer.fingerprint] for subject in subjects]
-
-
-def _warn_of_unknown(subject: EvaluatedModel, text: EncodedText) -> None:
-    if text.unknown:
-        print(
-            f"warning: {text.unknown} of {len(text.tokens)} tokens are characters that the "
-            f"tokenizer of {subject.name} does not know; its bits per byte are too low.",
-            file=sys.stderr,
-        )
-
-
-def _cells(found: Score) -> list[str]:
-    values = (
-        f"{found.context_length}",
-        f"{found.tokens:,}",
-        f"{found.loss:.4f}",
-        f"{found.perplexity:.2f}",
-        "unknown" if found.bits_per_byte is None else f"{found.bits_per_byte:.4f}",
-    )
-    return [f"{value:>{size}}" for value, (_, size) in zip(values, COLUMNS, strict=True)]

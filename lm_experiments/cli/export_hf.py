@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import argparse
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -25,27 +24,19 @@ examples:
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run the command; the exit status is 0, or 2 where nothing can be written."""
-    options = _parser().parse_intermixed_args(arguments)
-    return answered(lambda: _export(options.words))
-
-
-def _parser() -> argparse.ArgumentParser:
     usage = "%(prog)s RUN OUT [code_paths=[FILE,...]]"
     parser = script_parser(usage, DESCRIPTION, EXAMPLES)
     parser.add_argument("words", nargs="+", help="a run directory, and the folder to write")
-    return parser
-
-
-def _paths(words: Sequence[str]) -> tuple[Path, Path]:
-    if len(words) != 2:
-        raise InputError(
-            "Type a run directory and the folder to write: python scripts/export_hf.py RUN OUT."
-        )
-    return Path(words[0]), Path(words[1])
+    words = parser.parse_intermixed_args(arguments).words
+    return answered(lambda: _export(words))
 
 
 def _export(words: Sequence[str]) -> None:
-    run_dir, out = _paths(load_user_code(words))
+    paths = [Path(word) for word in load_user_code(words)]
+    if len(paths) != 2:
+        raise InputError(
+            "Type a run directory and the folder to write: python scripts/export_hf.py RUN OUT."
+        )
     # Imports transformers, which takes seconds, and may not be installed.
     from transformers.utils import logging as their_logging
 
@@ -53,6 +44,6 @@ def _export(words: Sequence[str]) -> None:
 
     # A small model is one or two files; a progress bar says nothing.
     their_logging.disable_progress_bar()
-    run = open_run(run_dir)
+    run, out = open_run(paths[0]), paths[1]
     written = write_folder(out, run.model(), run.data.tokenizer)
     print(f"{out} holds a {written}; AutoModelForCausalLM.from_pretrained({str(out)!r}) loads it.")

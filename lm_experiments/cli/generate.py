@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import itertools
 from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 
@@ -38,14 +39,6 @@ INCOMPLETE = "\ufffd"
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run the command; the exit status is 0, or 2 where no text can be written."""
-    options = _parser().parse_intermixed_args(arguments)
-    # Preparing a corpus again takes a while; its progress goes to stderr.
-    # One sequence keeps one core busy; with more, they wait for each other and round differently.
-    torch.set_num_threads(1)
-    return answered(lambda: _write_samples(options))
-
-
-def _parser() -> argparse.ArgumentParser:
     usage = "%(prog)s RUN [--prompt TEXT] [options] [code_paths=[FILE,...]]"
     parser = script_parser(usage, DESCRIPTION, EXAMPLES)
     parser.add_argument("run", metavar="RUN", type=Path, help="a run directory, runs/NAME/RUN")
@@ -54,7 +47,10 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--no-cache", action="store_true", help="read all again for each token")
     for flag, kind, default, meaning in _OPTIONS:
         parser.add_argument(flag, type=kind, default=default, help=meaning)
-    return parser
+    options = parser.parse_intermixed_args(arguments)
+    # One sequence keeps one core busy; with more, they wait for each other and round differently.
+    torch.set_num_threads(1)
+    return answered(lambda: _write_samples(options))
 
 
 _OPTIONS = (
@@ -67,16 +63,12 @@ _OPTIONS = (
 )
 
 
-def _refuse_words(words: Sequence[str]) -> None:
-    if words:
+def _write_samples(options: argparse.Namespace) -> None:
+    if words := load_user_code(options.words):
         raise InputError(
             f"{words[0]} is not understood; after the run directory come options, see --help, and "
             "code_paths=[my_block.py]. A prompt of several words needs quotes."
         )
-
-
-def _write_samples(options: argparse.Namespace) -> None:
-    _refuse_words(load_user_code(options.words))
     sampling = Sampling(options.temperature, options.top_k, options.top_p)
     if options.samples < 1:
         raise InputError(f"--samples {options.samples} must be 1 or more.")
@@ -87,13 +79,11 @@ def _write_samples(options: argparse.Namespace) -> None:
     for seed in range(options.seed, options.seed + options.samples):
         parts = _continued(model, tokenizer, prompts, sampling, seed, options)
         for number, (text, continuation) in enumerate(zip(texts, parts, strict=True), start=1):
-            told = [f"prompt {number}"] * (len(texts) > 1) + [f"seed {seed}"] * (
-                options.samples > 1
-            )
+            told = [f"prompt {number}"] if len(texts) > 1 else []
+            told += [f"seed {seed}"] if options.samples > 1 else []
             if told:
                 print(f"--- {', '.join(told)} ---")
-            print(text, end="", flush=True)
-            for part in continuation:
+            for part in itertools.chain([text], continuation):
                 print(part, end="", flush=True)
             print()
 

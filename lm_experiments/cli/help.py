@@ -38,18 +38,16 @@ What each component does:     python scripts/components.py [GROUP]
 
 def offer_help() -> None:
     """Make the help text known to Hydra, which fills in the groups, the user's own included."""
-    keys = "\n".join(key_lines(all_keys(), _defaults())).replace("$", "$$")
+    GlobalHydra.instance().clear()
+    with initialize_config_dir(str(conf_dir()), version_base="1.3"):
+        defaults: Any = OmegaConf.to_container(compose("train"), resolve=True)
+    keys = "\n".join(key_lines(all_keys(), flat(defaults))).replace("$", "$$")
     node = {"app_name": "train.py", "template": TEMPLATE.format(keys=keys)}
     ConfigStore.instance().store(name="lm_experiments", group="hydra/help", node=node)
 
 
 def key_lines(keys: Iterable[Key], defaults: Mapping[str, Any]) -> Iterator[str]:
-    """Yield a line for each key with its default and its documentation, section by section.
-
-    Args:
-        keys: what is listed.
-        defaults: the configuration of the default run, by dotted keys.
-    """
+    """Yield a line for each key with its default and its documentation, section by section."""
     # A stable sort: keys without a section come first.
     ordered = sorted(keys, key=lambda key: "." in key.name)
     for title, group in itertools.groupby(ordered, _title):
@@ -65,14 +63,6 @@ def summary(key: Key) -> str:
     """Return the first sentence of a key's documentation."""
     first = re.split(r"(?<!al)\. (?=[A-Z])", key.field.documentation)[0]
     return first.replace("`", "").rstrip(".")
-
-
-def _defaults() -> dict[str, Any]:
-    GlobalHydra.instance().clear()
-    with initialize_config_dir(str(conf_dir()), version_base="1.3"):
-        values = OmegaConf.to_container(compose("train"), resolve=True)
-    assert isinstance(values, dict)
-    return flat({str(key): value for key, value in values.items()})
 
 
 def _title(key: Key) -> str:

@@ -42,7 +42,16 @@ def open_run(directory: Path) -> TrainedRun:
             the corpus is not the one it was trained on.
     """
     config = _config_of(directory)
-    return TrainedRun(directory, config, _corpus_of(directory, config))
+    data = prepare(config.data.corpus, config.tokenizer, Path(config.cache_dir).expanduser())
+    result = read_result(directory)
+    trained_on = (result and result.data_hash) or data.data_hash
+    same_size = data.tokenizer.vocab_size == config.model.vocab_size
+    if trained_on != data.data_hash or not same_size:
+        raise InputError(
+            f"The corpus, data.name={config.data.name} data.path={config.data.path}, has changed "
+            f"since {directory} was trained, and with it the tokenizer; put the old text back."
+        )
+    return TrainedRun(directory, config, data)
 
 
 def _config_of(directory: Path) -> RunConfig:
@@ -60,30 +69,8 @@ def _config_of(directory: Path) -> RunConfig:
         ) from None
 
 
-def _corpus_of(directory: Path, config: RunConfig) -> PreparedData:
-    data = prepare(config.data.corpus, config.tokenizer, Path(config.cache_dir).expanduser())
-    result = read_result(directory)
-    trained_on = (result and result.data_hash) or data.data_hash
-    same_size = data.tokenizer.vocab_size == config.model.vocab_size
-    if trained_on != data.data_hash or not same_size:
-        raise InputError(
-            f"The corpus, data.name={config.data.name} data.path={config.data.path}, has changed "
-            f"since {directory} was trained, and with it the tokenizer; put the old text back."
-        )
-    return data
-
-
 def corpus_to_evaluate(name: str, path: str | None, words: Sequence[str]) -> DataConfig:
-    """Return a corpus by its name in ``conf/data``, at other values where words give them.
-
-    Args:
-        name: as after ``data=``.
-        path: its ``data.path``, None for that of the file.
-        words: ``data.key=value``.
-
-    Raises:
-        InputError: where it is not known, or a value is missing or wrong.
-    """
+    """Return a corpus of ``conf/data`` at other values; InputError where a word is wrong."""
     folder = conf_dir() / "data"
     known = sorted(file.stem for file in folder.glob("*.yaml"))
     if name not in known:

@@ -9,12 +9,11 @@ from omegaconf import DictConfig
 
 from lm_experiments.cli.errors import refuse
 from lm_experiments.errors import InputError
-from lm_experiments.launch.endings import Ending, run_line
+from lm_experiments.launch.endings import run_line
 from lm_experiments.launch.fork import start_server
 from lm_experiments.launch.launcher import check_single
 from lm_experiments.launch.processes import train_in_this_process, train_with_retries
 from lm_experiments.launch.resources import read_resources
-from lm_experiments.launch.task import Task
 from lm_experiments.rundir.results import DONE
 from lm_experiments.study.command_config import CommandConfig, command_config
 from lm_experiments.study.identity import arm_overrides
@@ -22,15 +21,9 @@ from lm_experiments.study.plan import PlannedRun, checked, make_directory, plain
 from lm_experiments.study.planner import print_offline
 from lm_experiments.study.preview import preview
 
-FOLDER = "single"
-
 
 def run_single(config: DictConfig) -> None:
-    """Train the run that a composed configuration describes, or print its plan.
-
-    Raises:
-        SystemExit: where the run is refused, failed, or was interrupted.
-    """
+    """Train one run, or print its plan; SystemExit where it is refused, fails or is stopped."""
     try:
         command, run = _plan(config)
         if command.plan:
@@ -43,8 +36,14 @@ def run_single(config: DictConfig) -> None:
     if run.status == DONE:
         print(f"Done already: {run_line(run.directory)}")
         return
-    print(f"Training {run.directory}: {_sizes(run)}")
-    ending = _train(run.task, command.retries)
+    print(
+        f"Training {run.directory}: {run.ledger.parameters:,} parameters, feed-forward width "
+        f"{run.ledger.ffn_width:,}, {run.config.tokens:,} tokens"
+    )
+    if run.task.devices == 1 and not command.retries:
+        ending = train_in_this_process(run.task)
+    else:
+        ending = train_with_retries(run.task, command.retries)
     if ending.status != DONE:
         print(ending.text(run.directory), file=sys.stderr)
         raise SystemExit(ending.exit_status)
@@ -65,20 +64,7 @@ def _plan(config: DictConfig) -> tuple[CommandConfig, PlannedRun]:
     if config.trainer.devices != 1 or command.retries:
         # It loads its imports while this process plans.
         start_server()
-    values["name"] = values["name"] or FOLDER
+    values["name"] = values["name"] or "single"
     if not values["arm_overrides"]:
         values["arm_overrides"] = arm_overrides(list(hydra.overrides.task))
     return command, planned(checked(values))
-
-
-def _train(task: Task, retries: int) -> Ending:
-    if task.devices == 1 and not retries:
-        return train_in_this_process(task)
-    return train_with_retries(task, retries)
-
-
-def _sizes(run: PlannedRun) -> str:
-    return (
-        f"{run.ledger.parameters:,} parameters, feed-forward width {run.ledger.ffn_width:,}, "
-        f"{run.config.tokens:,} tokens"
-    )

@@ -24,15 +24,12 @@ from lm_experiments.training.user_code import load_installed, take_code_paths
 
 
 def main(run: Callable[[DictConfig], None] = run_single) -> None:
-    """Run the command line: one run, or with ``-m`` a sweep; exits non-zero where one failed.
-
-    Args:
-        run: what is done with the composed configuration of a single run.
-    """
+    """Run the command line: one run, by ``run``, or a sweep; exits non-zero where one failed."""
     # Hydra prints errors itself unless this is set, and keeps them from us.
     debugging = "HYDRA_FULL_ERROR" in os.environ
     os.environ["HYDRA_FULL_ERROR"] = "1"
-    sys.argv[1:] = _flags_first(sys.argv[1:])
+    # Hydra reads -m at the front alone, and people type it anywhere.
+    sys.argv[1:] = sorted(sys.argv[1:], key=lambda text: text not in ("-m", "--multirun"))
     try:
         _check_flags(sys.argv[1:])
         load_installed()
@@ -60,9 +57,3 @@ def _check_flags(arguments: Sequence[str]) -> None:
                 f"{text} is not an option; values are typed without dashes and with =, for "
                 f"example {flag.lstrip('-')}=1. See python scripts/train.py --help."
             )
-
-
-def _flags_first(arguments: Sequence[str]) -> list[str]:
-    """Move -m to the front: Hydra reads it nowhere else, and people type it anywhere."""
-    flags = [text for text in arguments if text in ("-m", "--multirun")]
-    return flags[:1] + [text for text in arguments if text not in flags]

@@ -7,12 +7,11 @@ the command, and whether the run is tried again.
 
 from __future__ import annotations
 
-import dataclasses
 import signal
 from collections import Counter
 from collections.abc import Sequence
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 
 import yaml
@@ -65,11 +64,6 @@ class ProcessExit:
     def is_clean(self) -> bool:
         """Whether it trained to the end and exited with 0."""
         return self.finished and self.code == 0
-
-    @property
-    def is_silent(self) -> bool:
-        """Whether it ended without a report, as one that is killed does."""
-        return not self.finished and self.error is None
 
     @property
     def cause(self) -> str:
@@ -129,7 +123,7 @@ class Ending:
         line = run_line(directory)
         if self.error is not None:
             line = f"{directory.name}: FAILED: {self.error}"
-        return "\n".join([*([f"{directory.name}: {self.note}"] if self.note else []), line])
+        return f"{directory.name}: {self.note}\n{line}" if self.note else line
 
 
 class Attempts:
@@ -162,7 +156,6 @@ def ending_of(
     """Decide how a run ended whose processes have all ended, and record a failure.
 
     Args:
-        directory: the run directory.
         first: the process whose end ended the run.
         exits: all its processes; empty where ``first`` is the only one.
         signalled: the signal that this process received meanwhile.
@@ -184,7 +177,13 @@ def ending_of(
 def failed(directory: Path, error: RunError) -> Ending:
     """Record in ``result.json`` that a run failed, where its own process could not."""
     try:
-        _record(directory, error)
+        there = read_result(directory)
+        if there is None or there.status == DONE:
+            values = yaml.safe_load((directory / CONFIG).read_text(encoding="utf-8"))
+            there = Result(FAILED, str(values["arm"]), int(values["seed"]))
+            with suppress(InputError):
+                there = replace(there, **asdict(read_identity(directory)))
+        write_result(directory, replace(there, status=FAILED, outcome=None, error=error))
     except (OSError, InputError) as problem:
         message = f"{error.message.rstrip('.')}; {one_sentence(problem)}"
         return Ending(FAILED, error=RunError(error.type, message, None))
@@ -192,11 +191,7 @@ def failed(directory: Path, error: RunError) -> Ending:
 
 
 def finish(directory: Path, ending: Ending, policy: Policy) -> None:
-    """Print how a run of a sweep ended, and end the sweep where it is to be ended.
-
-    Raises:
-        SystemExit: where the run was interrupted, or failed and a failure stops the sweep.
-    """
+    """Print how a run of a sweep ended; SystemExit where that is to end the sweep."""
     if ending.status == INTERRUPTED:
         raise SystemExit(ending.exit_status)
     print(ending.text(directory), flush=True)
@@ -212,14 +207,13 @@ def run_line(directory: Path) -> str:
     if result is None:
         return f"{directory.name}: no result yet"
     if result.status == DONE:
+        loss = None if result.val_loss is None else f"{result.val_loss:.4f}"
         return (
-            f"{directory.name}: {result.outcome}, validation loss {_loss(result.val_loss)} "
+            f"{directory.name}: {result.outcome}, validation loss {loss} "
             f"after {result.steps:,} steps in {result.seconds:,.0f} s"
         )
-    error = result.error or RunError(result.status, "continue it: same command")
-    log = (
-        f" (traceback in {directory / error.traceback})" if result.error and error.traceback else ""
-    )
+    error = result.error or RunError(result.status, "continue it: same command", None)
+    log = f" (traceback in {directory / error.traceback})" if error.traceback else ""
     return f"{directory.name}: {result.status.upper()}: {error.type}: {error.message}{log}"
 
 
@@ -230,18 +224,3 @@ def out_of_memory_kills() -> int:
     except OSError:
         return 0
     return next((int(line.split()[1]) for line in counters if line.startswith("oom_kill ")), 0)
-
-
-def _record(directory: Path, error: RunError) -> None:
-    """Write the failure; what else the result holds is kept."""
-    there = read_result(directory)
-    if there is None or there.status == DONE:
-        values = yaml.safe_load((directory / CONFIG).read_text(encoding="utf-8"))
-        there = Result(FAILED, str(values["arm"]), int(values["seed"]))
-        with suppress(InputError):
-            there = dataclasses.replace(there, **dataclasses.asdict(read_identity(directory)))
-    write_result(directory, dataclasses.replace(there, status=FAILED, outcome=None, error=error))
-
-
-def _loss(value: object) -> str:
-    return f"{value:.4f}" if isinstance(value, float) else str(value)

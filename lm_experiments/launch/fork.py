@@ -9,11 +9,10 @@ import multiprocessing
 import os
 import signal
 import threading
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from multiprocessing import connection
 from multiprocessing.context import ForkServerProcess
 from types import FrameType
-from typing import Any
 
 from lm_experiments.training.signals import SIGNALS, StopSignals
 
@@ -34,11 +33,6 @@ def start_server() -> None:
     context = multiprocessing.get_context("forkserver")
     context.set_forkserver_preload(PRELOAD)
     forkserver.ensure_running()
-
-
-def forked_process(target: Callable[..., None], *arguments: Any) -> ForkServerProcess:
-    """Return a process that will be forked from the server, not started yet."""
-    return multiprocessing.get_context("forkserver").Process(target=target, args=arguments)
 
 
 def set_up_child(environment: Mapping[str, str], code_paths: Sequence[str]) -> None:
@@ -72,12 +66,6 @@ class ForwardedSignals(StopSignals):
     def __init__(self, processes: Sequence[ForkServerProcess]) -> None:
         super().__init__()
         self.processes = processes
-
-    def all_started(self) -> None:
-        """Kill the children where a signal came before they could receive it."""
-        if self.number is not None:
-            for process in self.processes:
-                process.kill()
 
     def _note(self, number: int, frame: FrameType | None) -> None:
         another = self.is_another(number)

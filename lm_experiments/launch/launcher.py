@@ -6,12 +6,13 @@ runs are started by this package.
 
 from __future__ import annotations
 
-import dataclasses
 import importlib.util
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
+import torch
 from omegaconf import DictConfig
 
 from lm_experiments.errors import InputError, not_installed
@@ -54,19 +55,17 @@ class Launcher:
     def __init__(
         self, options: DictConfig, name: str, asked: Resources, ray_address: str | None
     ) -> None:
-        """Check the choice of a launcher.
-
-        Args:
-            options: ``hydra.launcher``.
-            name: as it was chosen, ``hydra/launcher=NAME``.
-            asked: ``resources``.
-            ray_address: ``ray.address``.
-
-        Raises:
-            InputError: where the launcher cannot be used, or would ignore what was typed.
-        """
+        """Check the choice; InputError where it cannot be used, or ignores what was typed."""
         self.options, self.asked, self.ray_address = options, asked, ray_address
-        self.kind = _kind(options, name)
+        kind = KINDS.get(str(options.get("_target_")))
+        if kind is None:
+            raise InputError(
+                f"hydra/launcher={name} is not known to keep runs apart; it can be "
+                f"{', '.join(KINDS.values())}."
+            )
+        if kind in NEEDED and importlib.util.find_spec(NEEDED[kind]) is None:
+            raise InputError(not_installed(kind))
+        self.kind = kind
         self.share: Share | None = None
         ignored = {
             **({"ray.address": ray_address} if self.kind != RAY else {}),
@@ -98,17 +97,18 @@ class Launcher:
             return list(configs)
         if self.share is None:
             self.share = self._choose(configs)
-        if self.is_remote and self.share.gpus:
-            _check_precision(configs)
+        unseen = self.is_remote and self.share.gpus and not torch.cuda.is_available()
+        if unseen and any(config.trainer.precision == "auto" for config in configs):
+            raise InputError(
+                "trainer.precision=auto cannot be looked up here, since the runs have GPUs and "
+                "this machine has none; type trainer.precision=bf16-mixed, or 32-true."
+            )
         threads = self.share.threads
-        return [c if c.trainer.threads else _with_threads(c, threads) for c in configs]
+        trainers = [replace(c.trainer, threads=c.trainer.threads or threads) for c in configs]
+        return [replace(c, trainer=t) for c, t in zip(configs, trainers, strict=True)]
 
     def train(self, tasks: Sequence[Task], policy: Policy) -> None:
-        """Train runs whose directories are made.
-
-        Raises:
-            SystemExit: where a signal came, or a failure ends the sweep.
-        """
+        """Train runs whose directories are made; SystemExit as `finish`, or after a signal."""
         if self.share is None:
             train_one_after_another(tasks, policy)
         elif self.kind == RAY:
@@ -146,30 +146,10 @@ class Launcher:
 
 
 def check_single(name: str | None, asked: Resources, ray_address: str | None) -> None:
-    """Refuse for a single run what only sweeps have: a launcher, and shares of machines.
-
-    Raises:
-        InputError: where one of them was typed.
-    """
+    """Raise InputError where a single run is given what only sweeps have."""
     chosen = None if name == BASIC else name
     given = {"hydra/launcher": chosen, "ray.address": ray_address, **asked.given}
     _refuse(given, "is for a sweep; add -m, or leave it out.")
-
-
-def _kind(options: DictConfig, name: str) -> str:
-    kind = KINDS.get(str(options.get("_target_")))
-    if kind is None:
-        raise InputError(
-            f"hydra/launcher={name} is not known to keep runs apart; it can be "
-            f"{', '.join(KINDS.values())}."
-        )
-    if kind in NEEDED and not _installed(NEEDED[kind]):
-        raise InputError(not_installed(kind))
-    return kind
-
-
-def _installed(module: str) -> bool:
-    return importlib.util.find_spec(module) is not None
 
 
 def _refuse(given: Mapping[str, str | float | None], reason: str) -> None:
@@ -177,20 +157,3 @@ def _refuse(given: Mapping[str, str | float | None], reason: str) -> None:
         if value is not None:
             text = f"{value:g}" if isinstance(value, float) else value
             raise InputError(f"{key}={text} {reason}")
-
-
-def _check_precision(configs: Sequence[RunConfig]) -> None:
-    """Require a precision where auto would be looked up on a machine that does not train."""
-    import torch
-
-    if torch.cuda.is_available():
-        return
-    if any(config.trainer.precision == "auto" for config in configs):
-        raise InputError(
-            "trainer.precision=auto cannot be looked up here, since the runs have GPUs and this "
-            "machine has none; type trainer.precision=bf16-mixed, or 32-true."
-        )
-
-
-def _with_threads(config: RunConfig, threads: int) -> RunConfig:
-    return dataclasses.replace(config, trainer=dataclasses.replace(config.trainer, threads=threads))

@@ -5,6 +5,8 @@ from __future__ import annotations
 import os
 from pathlib import Path
 
+import torch
+
 from lm_experiments.model import count
 from lm_experiments.training.config import RunConfig
 from lm_experiments.training.devices import find_device
@@ -39,14 +41,13 @@ def gibibytes(size: float) -> str:
 
 def free_memory() -> int | None:
     """Return the bytes of main memory that this machine, or this container, has left."""
-    found = [size for size in (_of_machine(), _of_container()) if size is not None]
-    return min(found, default=None)
+    return min(
+        (size for size in (_of_machine(), _of_container()) if size is not None), default=None
+    )
 
 
 def free_gpu_memory() -> int | None:
     """Return the bytes left on the fullest GPU that can be seen, None where there is none."""
-    import torch
-
     free = [torch.cuda.mem_get_info(i)[0] for i in range(torch.cuda.device_count())]
     return min(free, default=None)
 

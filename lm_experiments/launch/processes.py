@@ -6,6 +6,7 @@ The processes get what torchrun would give them, so that `launch.torchrun` can t
 from __future__ import annotations
 
 import dataclasses
+import multiprocessing
 import os
 import socket
 import sys
@@ -31,7 +32,7 @@ from lm_experiments.launch.endings import (
     finish,
     out_of_memory_kills,
 )
-from lm_experiments.launch.fork import ForwardedSignals, forked_process, set_up_child, start_server
+from lm_experiments.launch.fork import ForwardedSignals, set_up_child, start_server
 from lm_experiments.launch.task import Policy, Task
 from lm_experiments.rundir.claim import RunningElsewhereError, claimed
 from lm_experiments.rundir.names import log_name
@@ -47,12 +48,7 @@ LOOPBACK = "127.0.0.1"
 
 
 def train_one_after_another(tasks: Sequence[Task], policy: Policy) -> None:
-    """Train runs, each in processes of its own, and print how each ended.
-
-    Raises:
-        SystemExit: as `finish` does.
-    """
-    start_server()
+    """Train runs, each in processes of its own; print how each ended, and exit as `finish` does."""
     for task in tasks:
         finish(task.directory, train_with_retries(task, policy.retries), policy)
 
@@ -60,9 +56,8 @@ def train_one_after_another(tasks: Sequence[Task], policy: Policy) -> None:
 def train_with_retries(task: Task, retries: int) -> Ending:
     """Train a run, and try again where it fails; return how the last attempt ended."""
     attempts = Attempts(retries)
-    ending = train(task)
-    while attempts.again(task.directory, ending):
-        ending = train(task)
+    while attempts.again(task.directory, ending := train(task)):
+        pass
     return ending
 
 
@@ -106,12 +101,20 @@ def _train_here(directory: Path) -> Ending:
 def _train_claimed(task: Task) -> Ending:
     kills = out_of_memory_kills()
     store = open_store() if task.devices > 1 else None
-    ranks = [_rank(number, task, store) for number in range(task.devices)]
+    ranks, context = [], multiprocessing.get_context("forkserver")
+    for number in range(task.devices):
+        ours, theirs = Pipe(duplex=False)
+        environment = rank_variables(number, task.devices, store) if store else dict(os.environ)
+        process = context.Process(target=_train_rank, args=(task, environment, theirs))
+        ranks.append(Rank(number, task.devices, process, ours))
     forwarded = ForwardedSignals([rank.process for rank in ranks])
     with forwarded:
         for rank in ranks:
             rank.process.start()
-        forwarded.all_started()
+        if forwarded.number is not None:
+            # The signal came before they could receive it.
+            for rank in ranks:
+                rank.process.kill()
         _wait(ranks)
     killed = out_of_memory_kills() > kills
     exits = [dataclasses.replace(rank.exit, out_of_memory=killed) for rank in ranks if rank.exit]
@@ -142,11 +145,6 @@ class Rank:
         self.exit = ProcessExit(code, finished, error, self.number, self.size, ended)
         return self.exit
 
-    def give_up(self) -> None:
-        """Kill a process that waits for others which are gone."""
-        self.given_up = True
-        self.process.kill()
-
 
 def _wait(ranks: Sequence[Rank]) -> None:
     """Wait for all; once one has failed, no longer than the others may take."""
@@ -156,7 +154,9 @@ def _wait(ranks: Sequence[Rank]) -> None:
         ended = connection.wait([rank.process.sentinel for rank in alive], left)
         for rank in alive:
             if not ended:
-                rank.give_up()
+                # It waits for others, which are gone.
+                rank.given_up = True
+                rank.process.kill()
             elif rank.process.sentinel in ended and not rank.notice_end().is_clean:
                 stopped = rank.process.exitcode in STOPPED
                 grace = STOP_SECONDS if stopped else GRACE_SECONDS
@@ -170,15 +170,8 @@ def _first_to_fail(ranks: Sequence[Rank]) -> int:
     """
     exits = [rank.exit for rank in ranks if rank.exit and not rank.given_up]
     bad = [exit for exit in exits if not exit.is_clean]
-    silent = [exit for exit in bad if exit.is_silent]
+    silent = [exit for exit in bad if not exit.finished and exit.error is None]
     return min(silent or bad or exits, key=lambda exit: exit.ended).rank
-
-
-def _rank(number: int, task: Task, store: Any) -> Rank:
-    ours, theirs = Pipe(duplex=False)
-    environment = rank_variables(number, task.devices, store) if store else dict(os.environ)
-    process = forked_process(_train_rank, task, environment, theirs)
-    return Rank(number, task.devices, process, ours)
 
 
 def _train_rank(task: Task, environment: Mapping[str, str], pipe: Connection) -> None:

@@ -14,6 +14,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import torch
 from omegaconf import DictConfig, OmegaConf
 
 from lm_experiments import source
@@ -33,7 +34,6 @@ SHUTDOWN_SECONDS = 30
 # The least that Ray takes: only runs of machines without the shared folder pass through it.
 OBJECT_STORE_BYTES = 78643200
 OF_RESOURCES = ("num_cpus", "num_gpus", "max_calls", "max_retries", "runtime_env")
-HERE = "this machine"
 
 
 @dataclass(frozen=True)
@@ -53,33 +53,23 @@ class Cluster:
     @property
     def where(self) -> str:
         """What sentences call it."""
-        return f"the Ray cluster at {self.address}" if self.address else HERE
+        return f"the Ray cluster at {self.address}" if self.address else "this machine"
 
     def nodes(self) -> list[Node]:
-        """Return the machines and what they have for runs; of a cluster, what it says.
-
-        Raises:
-            InputError: where the cluster cannot be reached.
-        """
+        """Return the machines and what they have left; InputError where none can be reached."""
         if self.address is None:
-            gpus = self.init.get("num_gpus")
             cpus = self.init.get("num_cpus") or cores()
-            if gpus is None:
-                return [Node(cpus, _gpu_count(), free_memory(), free_gpu_memory())]
-            return [Node(cpus, gpus, free_memory())]
+            if (gpus := self.init.get("num_gpus")) is not None:
+                return [Node(cpus, gpus, free_memory())]
+            return [Node(cpus, torch.cuda.device_count(), free_memory(), free_gpu_memory())]
         self.connect()
         return [
-            Node(resources.get("CPU", 0), resources.get("GPU", 0), int(resources.get("memory", 0)))
-            for resources in (node["Resources"] for node in alive_nodes())
-            if resources.get("CPU", 0)
+            Node(resources["CPU"], resources.get("GPU", 0), int(resources.get("memory", 0)))
+            for resources in (node["Resources"] for node in training_nodes())
         ]
 
     def connect(self) -> None:
-        """Start Ray, or connect to the cluster; nothing where that is done.
-
-        Raises:
-            InputError: where the cluster cannot be reached.
-        """
+        """Start Ray, or connect to the cluster; InputError where it cannot be reached."""
         os.environ.update({key: os.environ.get(key, value) for key, value in QUIET.items()})
         import ray
 
@@ -92,7 +82,7 @@ class Cluster:
         else:
             options |= {
                 "num_cpus": cores(),
-                "num_gpus": None if "num_gpus" in self.init else _gpu_count(),
+                "num_gpus": None if "num_gpus" in self.init else torch.cuda.device_count(),
                 "include_dashboard": False,
                 "object_store_memory": OBJECT_STORE_BYTES,
             }
@@ -108,16 +98,14 @@ class Cluster:
 
     @contextmanager
     def connected(self) -> Iterator[None]:
-        """Connect to Ray; afterwards Ray and all that it started here are gone.
-
-        Raises:
-            InputError: where the cluster cannot be reached.
-        """
+        """Connect to Ray; afterwards Ray and all that it started here are gone."""
         try:
             self.connect()
             yield
         finally:
-            if not in_time(_shut_down, SHUTDOWN_SECONDS):
+            import ray
+
+            if not in_time(ray.shutdown, SHUTDOWN_SECONDS):
                 # A signal to all processes ended Ray's own first: nothing answers any more.
                 stop = sys.exc_info()[1]
                 os._exit(stop.code if isinstance(stop, SystemExit) and stop.code else 1)  # type: ignore[arg-type]
@@ -129,7 +117,7 @@ class Cluster:
 
         ray.cloudpickle.register_pickle_by_value(source)  # type: ignore[no-untyped-call]
         inspect = ray.remote(num_cpus=0)(source.inspect_machine)
-        nodes = [node for node in alive_nodes() if node["Resources"].get("CPU", 0)]
+        nodes = training_nodes()
         pinned = [NodeAffinitySchedulingStrategy(node["NodeID"], soft=False) for node in nodes]
         asked = [inspect.options(scheduling_strategy=place).remote(shared) for place in pinned]
         found = ray.get(asked, timeout=120)
@@ -156,15 +144,7 @@ class Cluster:
 
 
 def read_cluster(launcher: DictConfig, address: str | None) -> Cluster:
-    """Return what the launcher's configuration says.
-
-    Args:
-        launcher: ``hydra.launcher``.
-        address: ``ray.address``, None where it is not given.
-
-    Raises:
-        InputError: where the launcher's keys say what others decide.
-    """
+    """Return what the launcher's configuration says; InputError where others decide it."""
     values: Any = OmegaConf.to_container(launcher, resolve=True)
     init, remote = dict(values["ray"]["init"] or {}), dict(values["ray"]["remote"] or {})
     for key in OF_RESOURCES:
@@ -179,11 +159,7 @@ def read_cluster(launcher: DictConfig, address: str | None) -> Cluster:
 
 
 def check_reachable(address: str) -> None:
-    """Ask a cluster for its health, and wait a bounded time for the answer.
-
-    Raises:
-        InputError: where there is none, or the address has another form.
-    """
+    """Raise InputError where no head of a cluster answers in time, or for another address."""
     if address == "auto":
         return
     host, _, port = address.rpartition(":")
@@ -206,11 +182,7 @@ def check_reachable(address: str) -> None:
 
 
 def check_versions(machines: Sequence[Mapping[str, Any]]) -> None:
-    """Raise InputError where a node has other code than this process.
-
-    Args:
-        machines: what `source.inspect_machine` found, and the ``node`` it was on.
-    """
+    """Raise InputError where a node, as `Cluster.inspect` found it, has other code than here."""
     here = source.inspect_machine("")
     for machine in machines:
         if machine["code_hash"] not in (None, here["code_hash"]):
@@ -221,12 +193,6 @@ def check_versions(machines: Sequence[Mapping[str, Any]]) -> None:
             )
 
 
-def _shut_down() -> None:
-    import ray
-
-    ray.shutdown()
-
-
 def in_time(action: Callable[[], object], seconds: float) -> bool:
     """Call what may hang, for so long at most; return whether it has returned."""
     thread = threading.Thread(target=action, daemon=True)
@@ -235,18 +201,12 @@ def in_time(action: Callable[[], object], seconds: float) -> bool:
     return not thread.is_alive()
 
 
-def alive_nodes() -> list[dict[str, Any]]:
-    """Return Ray's description of the nodes that answer."""
+def training_nodes() -> list[dict[str, Any]]:
+    """Return Ray's description of the nodes that answer and have CPUs."""
     import ray
 
     nodes: list[dict[str, Any]] = ray.nodes()  # type: ignore[no-untyped-call]
-    return [node for node in nodes if node["Alive"]]
-
-
-def _gpu_count() -> int:
-    import torch
-
-    return torch.cuda.device_count()
+    return [node for node in nodes if node["Alive"] and node["Resources"].get("CPU", 0)]
 
 
 @contextmanager

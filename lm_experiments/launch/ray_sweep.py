@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from lm_experiments.launch.endings import LOST, Attempts, Ending, failed, finish
-from lm_experiments.launch.ray_cluster import Cluster, alive_nodes, check_versions, in_time
+from lm_experiments.launch.ray_cluster import Cluster, check_versions, in_time, training_nodes
 from lm_experiments.launch.ray_worker import RemoteTask, pack, train_remotely, unpack
 from lm_experiments.launch.resources import Share
 from lm_experiments.launch.task import Policy, Task
@@ -98,7 +98,8 @@ class _Sweep:
 
     def _wait(self) -> None:
         if (found := self._next()) is None:
-            if not _has_room(self.share):
+            nodes, share = [node["Resources"] for node in training_nodes()], self.share
+            if not any(n["CPU"] >= share.cpus and n.get("GPU", 0) >= share.gpus for n in nodes):
                 print("No machine is left that could train the remaining runs.", flush=True)
                 raise SystemExit(1)
             return
@@ -108,9 +109,8 @@ class _Sweep:
             self._submit(task)
             return
         if ending.status == LOST:
-            ending = failed(
-                directory, RunError("ProcessDied", "It was lost with its worker each time.", None)
-            )
+            lost = RunError("ProcessDied", "It was lost with its worker each time.", None)
+            ending = failed(directory, lost)
         finish(directory, ending, self.policy)
 
     def _stop(self) -> None:
@@ -138,12 +138,3 @@ def _ending(reference: Any, task: Task) -> Ending:
         unpack(packed, task.directory)
     assert isinstance(ending, Ending)
     return Ending(LOST) if ending.status == INTERRUPTED else ending
-
-
-def _has_room(share: Share) -> bool:
-    """Return whether a machine is left that can hold a run at all."""
-    return any(
-        node["Resources"].get("CPU", 0) >= share.cpus
-        and node["Resources"].get("GPU", 0) >= share.gpus
-        for node in alive_nodes()
-    )

@@ -5,7 +5,6 @@ A worker outlives its runs, and imports no torch: its fork server does, once for
 
 from __future__ import annotations
 
-import dataclasses
 import hashlib
 import io
 import os
@@ -17,12 +16,11 @@ import threading
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
 from lm_experiments.launch.endings import ELSEWHERE, Ending
-from lm_experiments.launch.fork import start_server
 from lm_experiments.launch.processes import train
 from lm_experiments.launch.task import Task
 from lm_experiments.rundir.names import LOCK, RESULT
@@ -67,7 +65,7 @@ def train_remotely(remote: RemoteTask) -> tuple[Ending, bytes | None]:
     with _stopped_by(remote.stop_key):
         if Path(remote.shared).exists():
             return _train(remote.task), None
-        task = dataclasses.replace(remote.task, directory=_unpacked(remote))
+        task = replace(remote.task, directory=_unpacked(remote))
         return _train(task), pack(task.directory)
 
 
@@ -102,7 +100,6 @@ def _prepare(remote: RemoteTask) -> None:
         os.chdir(remote.working_dir)
     # Each run's process would import the main file anew, which is Ray's.
     vars(sys.modules["__main__"]).pop("__file__", None)
-    start_server()
 
 
 def _unpacked(remote: RemoteTask) -> Path:

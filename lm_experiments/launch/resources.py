@@ -86,25 +86,28 @@ class Demand:
 
 
 def read_resources(values: Mapping[str, Any]) -> Resources:
-    """Check what was typed for ``resources``.
-
-    Raises:
-        InputError: for what is no number, or not a part of a GPU that divides it.
-    """
+    """Check ``resources``; InputError for what is not a number, or does not divide a GPU."""
     gpus, cpus = (_number(f"resources.{key}", values[key]) for key in ("gpus", "cpus"))
     if cpus is not None and cpus <= 0:
         raise InputError(f"resources.cpus={cpus:g} must be more than 0; type resources.cpus=1.")
-    if gpus is not None:
-        _check_gpus(gpus)
+    if gpus is not None and gpus < 0:
+        raise InputError(f"resources.gpus={gpus:g} must be 0 or more.")
+    if gpus and gpus > 1 and gpus != int(gpus):
+        raise InputError(
+            f"resources.gpus={gpus:g} is not a whole number of GPUs; "
+            f"type resources.gpus={math.floor(gpus)} or resources.gpus={math.ceil(gpus)}."
+        )
+    if gpus and gpus < 1 and abs(1 / gpus - round(1 / gpus)) > 0.01:
+        fewer, more = 1 / math.ceil(1 / gpus), 1 / math.floor(1 / gpus)
+        raise InputError(
+            f"resources.gpus={gpus:g} does not divide a GPU; "
+            f"type resources.gpus={fewer:.4g} or resources.gpus={more:.4g}."
+        )
     return Resources(gpus, cpus)
 
 
 def devices_of(resources: Resources, devices: int) -> int:
-    """Return the devices of a run that gets so many GPUs.
-
-    Raises:
-        InputError: where it asks for another number of devices itself.
-    """
+    """Return the devices of a run with so many GPUs; InputError where it asks for others."""
     gpus = resources.gpus
     if gpus is None or (gpus <= 1 and devices == 1):
         return devices
@@ -129,11 +132,7 @@ def check_enough(key: str, gpus: float, nodes: Sequence[Node], where: str) -> No
 def choose(asked: Resources, nodes: Sequence[Node], where: str, demand: Demand) -> Share:
     """Return what each run gets: what was typed, the rest from what the machines have.
 
-    Args:
-        asked: what was typed.
-        nodes: the machines that train.
-        where: what they are called in sentences.
-        demand: what the largest run needs.
+    ``where`` is what sentences call the machines, ``demand`` what the largest run needs.
 
     Raises:
         InputError: where there is not as much, or where memory does not suffice.
@@ -160,22 +159,6 @@ def _number(key: str, value: Any) -> float | None:
     if isinstance(value, bool) or not isinstance(value, (int, float)) or not math.isfinite(value):
         raise InputError(f"{key}={value} is not a number; type {key}=1, or {key}=auto.")
     return float(value)
-
-
-def _check_gpus(gpus: float) -> None:
-    if gpus < 0:
-        raise InputError(f"resources.gpus={gpus:g} must be 0 or more.")
-    if gpus > 1 and gpus != int(gpus):
-        raise InputError(
-            f"resources.gpus={gpus:g} is not a whole number of GPUs; "
-            f"type resources.gpus={math.floor(gpus)} or resources.gpus={math.ceil(gpus)}."
-        )
-    if 0 < gpus < 1 and abs(1 / gpus - round(1 / gpus)) > 0.01:
-        fewer, more = 1 / math.ceil(1 / gpus), 1 / math.floor(1 / gpus)
-        raise InputError(
-            f"resources.gpus={gpus:g} does not divide a GPU; "
-            f"type resources.gpus={fewer:.4g} or resources.gpus={more:.4g}."
-        )
 
 
 def _gpus(asked: Resources, nodes: Sequence[Node], where: str, demand: Demand) -> float:
@@ -218,25 +201,18 @@ def _whole(cpus: float) -> float:
 def _check_memory(
     nodes: Sequence[Node], cpus: float, gpus: float, where: str, demand: Demand
 ) -> None:
+    smaller = f"resources.gpus={min(1, gpus * 2):g}" if gpus else f"resources.cpus={cpus * 2:g}"
     for node in nodes:
         free = node.gpu_memory if gpus else node.memory
-        at_once = round(1 / gpus) if 0 < gpus < 1 else 1
-        if not gpus:
-            at_once = node.slots(cpus, gpus)
+        at_once = max(1, round(1 / gpus)) if gpus else node.slots(cpus, gpus)
         if free is None or demand.memory * at_once <= free:
             continue
+        if at_once == 1:
+            smaller = "trainer.micro_batch_size=1, or a smaller model"
         raise InputError(
             f"{at_once} runs at once need about {gibibytes(at_once * demand.memory)}, and "
-            f"{where} has {gibibytes(free)} left{' on a GPU' if gpus else ''}; "
-            f"type {_smaller(gpus, cpus, at_once)}."
+            f"{where} has {gibibytes(free)} left{' on a GPU' if gpus else ''}; type {smaller}."
         )
-
-
-def _smaller(gpus: float, cpus: float, at_once: int) -> str:
-    """Return what to type where the memory of the runs at once does not suffice."""
-    if at_once == 1:
-        return "trainer.micro_batch_size=1, or a smaller model"
-    return f"resources.gpus={min(1, gpus * 2):g}" if gpus else f"resources.cpus={cpus * 2:g}"
 
 
 def _sentence(

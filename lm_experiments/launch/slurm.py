@@ -26,17 +26,14 @@ COMMON |= {"cpus_per_task", "gpus_per_node", "tasks_per_node"}
 CPUS = 4
 # Sent to a run so that it saves itself, whatever signal the job got.
 SAVE = signal.SIGUSR1
-OWN_KEYS = {"cpus_per_task": "resources.cpus", "gpus_per_node": "resources.gpus"}
 
 
 def slurm_share(asked: Resources, demand: Demand, launcher: DictConfig) -> Share:
     """Return what each job asks the scheduler for; what there is shows only when it runs.
 
-    Raises:
-        InputError: for a part of a GPU or of a core, which SLURM does not give, and where the
-            launcher's own keys say it too.
+    A part of a GPU or a core is an InputError, and the launcher's own keys for them are too.
     """
-    for key, ours in OWN_KEYS.items():
+    for key, ours in (("cpus_per_task", "resources.cpus"), ("gpus_per_node", "resources.gpus")):
         if launcher.get(key) is not None:
             raise InputError(
                 f"hydra.launcher.{key} is chosen by this program; type {ours}={launcher[key]}."
@@ -58,11 +55,7 @@ def slurm_share(asked: Resources, demand: Demand, launcher: DictConfig) -> Share
 
 
 def local_share(asked: Resources, demand: Demand) -> Share:
-    """Return what each run gets from submitit's local executor, which starts all of them at once.
-
-    Raises:
-        InputError: where a GPU is asked for: all runs would use the first.
-    """
+    """Return what each run gets where all start at once; InputError where a GPU is asked for."""
     if asked.gpus:
         raise InputError(
             f"resources.gpus={asked.gpus:g}, but hydra/launcher=submitit_local cannot share out "
@@ -78,12 +71,8 @@ def train_as_jobs(
 ) -> None:
     """Train each run as a job of its own, and wait for all of them.
 
-    Args:
-        kind: the launcher, slurm or submitit_local.
-        options: its options, ``hydra.launcher``.
-
-    Raises:
-        SystemExit: where a run failed that ends the sweep.
+    ``kind`` is slurm or submitit_local, ``options`` are ``hydra.launcher``. SystemExit where a
+    failed run ends the sweep.
     """
     executor = _executor("slurm" if kind == "slurm" else "local", options, share)
     jobs = executor.map_array(Job(policy), tasks)

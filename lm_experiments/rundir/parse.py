@@ -13,6 +13,7 @@ from typing import Any, TypeVar
 from lm_experiments.errors import InputError
 
 T = TypeVar("T")
+_hints = cache(typing.get_type_hints)
 
 
 def build(
@@ -69,15 +70,21 @@ def unknown_key(path: str, key: str, known: Iterable[str]) -> str:
 
 def convert(value: Any, hint: Any, key: str) -> Any:
     """Return ``value`` as the type ``hint`` names, or raise an InputError naming both."""
-    origin = typing.get_origin(hint)
+    origin, parts = typing.get_origin(hint), typing.get_args(hint)
     if origin in (typing.Union, types.UnionType):
-        return _convert_union(value, typing.get_args(hint), key)
-    if origin is list:
-        return _convert_list(value, typing.get_args(hint)[0], key)
+        return _convert_union(value, parts, key)
     if dataclasses.is_dataclass(hint):
         return build(hint, value, key)  # type: ignore[arg-type]
+    if origin is list:
+        if not isinstance(value, list):
+            raise InputError(f"{key}={value!r} is not a list; type {key}=[a,b].")
+        return [convert(item, parts[0], f"{key}[{i}]") for i, item in enumerate(value)]
     if origin is dict:
-        return _convert_dict(value, typing.get_args(hint)[1], key)
+        if not isinstance(value, Mapping):
+            raise InputError(f"{key}={value!r} is not a section with keys of its own.")
+        return {
+            str(name): convert(item, parts[1], dotted(key, name)) for name, item in value.items()
+        }
     if hint is float and isinstance(value, int) and not isinstance(value, bool):
         return float(value)
     if hint is int and isinstance(value, float) and value.is_integer():
@@ -101,27 +108,9 @@ def _convert_union(value: Any, hints: tuple[Any, ...], key: str) -> Any:
         return None
     errors = []
     for hint in hints:
-        if hint is type(None):
-            continue
-        try:
-            return convert(value, hint, key)
-        except InputError as error:
-            errors.append(str(error))
+        if hint is not type(None):
+            try:
+                return convert(value, hint, key)
+            except InputError as error:
+                errors.append(str(error))
     raise InputError(errors[0].rstrip(".") + (", or null." if type(None) in hints else "."))
-
-
-def _convert_list(value: Any, hint: Any, key: str) -> list[Any]:
-    if not isinstance(value, list):
-        raise InputError(f"{key}={value!r} is not a list; type {key}=[a,b].")
-    return [convert(item, hint, f"{key}[{i}]") for i, item in enumerate(value)]
-
-
-def _convert_dict(value: Any, hint: Any, key: str) -> dict[str, Any]:
-    if not isinstance(value, Mapping):
-        raise InputError(f"{key}={value!r} is not a section with keys of its own.")
-    return {str(name): convert(item, hint, dotted(key, name)) for name, item in value.items()}
-
-
-@cache
-def _hints(cls: Any) -> dict[str, Any]:
-    return typing.get_type_hints(cls)

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import math
 import os
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections import defaultdict
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -52,13 +53,9 @@ class Start:
 
 
 def look_at_start(label: str, run: PlannedRun) -> Start:
-    """Build an arm's model, and compute one loss and its gradients; nothing is updated.
-
-    Raises:
-        InputError: where that raises; it would in training too.
-    """
+    """Compute one loss and its gradients; InputError where that raises, as training would."""
     try:
-        inputs, targets = _first_windows(run.config)
+        inputs, targets = first_batch(run.config, SEQUENCES)
         return _start(run.config, (inputs[:, :TOKENS], targets[:, :TOKENS]))
     except Exception as error:
         raise InputError(
@@ -66,15 +63,12 @@ def look_at_start(label: str, run: PlannedRun) -> Start:
         ) from error
 
 
-def _first_windows(config: RunConfig) -> Windows:
-    batches = TrainingBatches(
-        corpus_of(config).train.tokens,
-        config.model.context_length,
-        config.data.batch_size,
-        config.seed,
-    )
+def first_batch(config: RunConfig, sequences: int) -> Windows:
+    """Return so many windows of the first batch: inputs and targets, (sequences, length)."""
+    tokens, length = corpus_of(config).train.tokens, config.model.context_length
+    batches = TrainingBatches(tokens, length, config.data.batch_size, config.seed)
     inputs, targets = batches.batch(0)
-    return inputs[:SEQUENCES], targets[:SEQUENCES]
+    return inputs[:sequences], targets[:sequences]
 
 
 def _full_windows(config: RunConfig) -> Windows:
@@ -82,7 +76,7 @@ def _full_windows(config: RunConfig) -> Windows:
 
     An attention window shows only beyond its length, and a document mask only across documents.
     """
-    inputs, targets = _first_windows(config)
+    inputs, targets = first_batch(config, SEQUENCES)
     corpus, length = corpus_of(config), config.model.context_length
     text = np.asarray(corpus.train.tokens[:SEARCHED_TOKENS])
     ends = np.flatnonzero(text[1 : len(text) - length] == corpus.tokenizer.end_of_text_id)
@@ -99,7 +93,13 @@ def _start(config: RunConfig, windows: Windows) -> Start:
     loss = model.loss(inputs, targets, config.model.z_loss) / targets.numel()
     loss.backward()  # type: ignore[no-untyped-call]
     tensors = {n: p.grad for n, p in model.named_parameters() if p.grad is not None}
-    return Start(loss.item(), expected_loss(config.model, model), _norms(tensors), tensors)
+    squares: dict[str, float] = defaultdict(float)
+    for name, gradient in tensors.items():
+        words = name.split(".")
+        part = f"block {words[1]}" if words[0] == "blocks" else "other"
+        squares[part] += float(gradient.double().square().sum())
+    norms = {part: math.sqrt(total) for part, total in squares.items()}
+    return Start(loss.item(), expected_loss(config.model, model), norms, tensors)
 
 
 def expected_loss(config: ModelConfig, model: Transformer) -> float | None:
@@ -116,11 +116,7 @@ def expected_loss(config: ModelConfig, model: Transformer) -> float | None:
 
 
 def check_distinct(arms: Mapping[str, PlannedRun]) -> None:
-    """Refuse two arms that are the same run.
-
-    Raises:
-        InputError: naming both.
-    """
+    """Raise InputError where two arms are the same run, naming both."""
     seen: dict[str, str] = {}
     for label, run in arms.items():
         other = seen.setdefault(run.config_hash, label)
@@ -134,18 +130,15 @@ def check_distinct(arms: Mapping[str, PlannedRun]) -> None:
 def check_differences(
     arms: Mapping[str, PlannedRun], starts: Mapping[str, Start], baseline: str
 ) -> None:
-    """Refuse an arm that trains as the baseline does: same start, same optimisation.
-
-    Raises:
-        InputError: naming the arm.
-    """
+    """Raise InputError where an arm starts and is optimised just as the baseline."""
     reference = arms[baseline]
     for label, run in arms.items():
-        if label == baseline or run.config.control is not None:
-            continue
-        if not _same(starts[label], starts[baseline]):
-            continue
-        if _optimisation(run.config) != _optimisation(reference.config):
+        if (
+            label == baseline
+            or run.config.control is not None
+            or not _same(starts[label], starts[baseline])
+            or _optimisation(run.config) != _optimisation(reference.config)
+        ):
             continue
         windows = _full_windows(reference.config)
         if _same(_start(run.config, windows), _start(reference.config, windows)):
@@ -162,26 +155,17 @@ def warnings(config: RunConfig) -> list[str]:
     return [text for applies, text in WARNINGS if applies(config)]
 
 
-def _gated(config: RunConfig) -> bool:
-    return config.model.ffn.name in ("glu", "bilinear", "swiglu", "geglu", "reglu")
-
-
 def _embedding_std_is_1(config: RunConfig) -> bool:
     return config.model.init.name in ("cs336", "scaled", "mup")
 
 
-def _qk_norm(config: RunConfig) -> str:
-    return str(getattr(config.model.attention.options, "qk_norm", "none"))
-
-
-def _crowded(config: RunConfig) -> bool:
-    on_cpu = find_device(config).type == "cpu"
-    return on_cpu and config.trainer.devices > (os.cpu_count() or 1)
-
-
 WARNINGS: Sequence[tuple[Callable[[RunConfig], bool], str]] = (
     (
-        lambda c: c.model.norm.name == "none" and _gated(c) and c.model.n_layers >= 6,
+        lambda c: (
+            c.model.norm.name == "none"
+            and c.model.ffn.name in ("glu", "bilinear", "swiglu", "geglu", "reglu")
+            and c.model.n_layers >= 6
+        ),
         "without norms a gated feed-forward overflows from about 8 layers on; from 6 it starts "
         "with a loss of millions",
     ),
@@ -204,26 +188,18 @@ WARNINGS: Sequence[tuple[Callable[[RunConfig], bool], str]] = (
         "up; model.scale_embeddings=true does",
     ),
     (
-        lambda c: c.model.placement.name == "reordered" and _qk_norm(c) == "none",
+        lambda c: (
+            c.model.placement.name == "reordered"
+            and getattr(c.model.attention.options, "qk_norm", "none") == "none"
+        ),
         "with the reordered placement and no QK-norm, gradients of the first layers grow with "
         "depth; OLMo 2 uses both: model.attention.qk_norm=rmsnorm",
     ),
-    (_crowded, "more processes than cores share a CPU; trainer.devices up to its cores is faster"),
+    (
+        lambda c: find_device(c).type == "cpu" and c.trainer.devices > (os.cpu_count() or 1),
+        "more processes than cores share a CPU; trainer.devices up to its cores is faster",
+    ),
 )
-
-
-def _norms(tensors: Mapping[str, Tensor]) -> dict[str, float]:
-    parts: dict[str, list[Tensor]] = {}
-    for name, gradient in tensors.items():
-        words = name.split(".")
-        parts.setdefault(f"block {words[1]}" if words[0] == "blocks" else "other", []).append(
-            gradient
-        )
-    return {part: _norm(gradients) for part, gradients in parts.items()}
-
-
-def _norm(gradients: Iterable[Tensor]) -> float:
-    return math.sqrt(sum(float(g.double().square().sum()) for g in gradients))
 
 
 def _same(one: Start, other: Start) -> bool:

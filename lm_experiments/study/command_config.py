@@ -10,10 +10,10 @@ from omegaconf import DictConfig, OmegaConf
 
 from lm_experiments.errors import InputError
 from lm_experiments.fields import Use, fields_of
+from lm_experiments.launch.resources import AUTO
 from lm_experiments.rundir.parse import build
 
 ON_FAILURE = ("continue", "stop")
-AUTO = "auto"
 
 
 @dataclass(frozen=True)
@@ -27,13 +27,6 @@ class ResourcesConfig:
 
     gpus: float | str = AUTO
     cpus: float | str = AUTO
-
-    def __post_init__(self) -> None:
-        for name, value in vars(self).items():
-            if isinstance(value, str) and value != AUTO:
-                raise InputError(
-                    f"resources.{name}={value} is not a number; type a number, or auto."
-                )
 
 
 @dataclass(frozen=True)
@@ -77,14 +70,9 @@ class CommandConfig:
 
 
 def command_config(values: Mapping[str, Any] | DictConfig) -> CommandConfig:
-    """Build the command's part of composed values.
-
-    Raises:
-        InputError: one sentence that names the key, the value and what is allowed.
-    """
-    own = {f.name: _plain(values[f.name]) for f in fields_of(CommandConfig) if f.name in values}
+    """Build the command's part of composed values; InputError names the key and the value."""
+    own = {f.name: values[f.name] for f in fields_of(CommandConfig) if f.name in values}
+    for key, value in own.items():
+        if OmegaConf.is_config(value):
+            own[key] = OmegaConf.to_container(value, resolve=True)
     return build(CommandConfig, own, "")
-
-
-def _plain(value: Any) -> Any:
-    return OmegaConf.to_container(value, resolve=True) if OmegaConf.is_config(value) else value

@@ -41,15 +41,13 @@ class RunSpec:
     @property
     def seed(self) -> int | None:
         """The seed, None where the overrides name none, or no plain number."""
-        seeds = [_value(text) for text in self.overrides if _key(text) == "seed"]
+        seeds = [text.removeprefix("seed=") for text in self.overrides if _key(text) == "seed"]
         return int(seeds[-1]) if seeds and seeds[-1].isdecimal() else None
 
     @property
     def shared(self) -> tuple[str, ...]:
         """The overrides that the runs of all seeds have in common."""
-        if self.seed is None:
-            return self.overrides
-        return tuple(text for text in self.overrides if _key(text) != "seed")
+        return tuple(t for t in self.overrides if self.seed is None or _key(t) != "seed")
 
 
 def swept_keys(overrides: Sequence[Override]) -> list[str]:
@@ -78,7 +76,19 @@ def study_specs(
     """Return the runs of some cells of a study, at the setting of the command line."""
     fixed = _fixed(overrides)
     name = name or sweep_name([study.name], arm_overrides(fixed))
-    return [_study_spec(study, fixed, name, *cell) for cell in cells]
+    specs = []
+    for arm, seed, role, setting in cells:
+        own = study.arms[arm]
+        tuned = [f"{key}={value!r}" for key, value in setting.items()]
+        if clash := {_key(text) for text in own} & set(setting):
+            key = clash.pop()
+            raise InputError(f"Arm {arm!r} sets {key}, which study.tune tunes for all arms.")
+        # Typed later wins: the study's own, then the command line's, then what makes the arm.
+        merged = {_key(text): text for text in [*study.overrides, *fixed, *tuned, *own]}
+        control = [f"control={_quoted(arm)}"] if arm in study.controls else []
+        typed = (*merged.values(), f"seed={seed}", *control, *_named(name, arm, own))
+        specs.append(RunSpec(typed, role, setting))
+    return specs
 
 
 def report_cells(study: Study) -> list[Cell]:
@@ -111,30 +121,10 @@ def seeds_of(study: Study, overrides: Sequence[Override]) -> list[int]:
     typed = [o for o in overrides if o.get_key_element() == "seed"]
     if not typed:
         return study.seeds
-    texts = [_value(text) for text in _values(typed[-1])]
+    texts = [text.removeprefix("seed=") for text in _values(typed[-1])]
     if not all(text.isdecimal() for text in texts):
         raise InputError(f"seed={','.join(texts)} must be whole numbers; type seed=0,1,2.")
     return [int(text) for text in texts]
-
-
-def _study_spec(
-    study: Study,
-    fixed: Sequence[str],
-    name: str,
-    arm: str,
-    seed: int,
-    role: str,
-    setting: Mapping[str, float],
-) -> RunSpec:
-    own = study.arms[arm]
-    tuned = [f"{key}={value!r}" for key, value in setting.items()]
-    if clash := {_key(text) for text in own} & set(setting):
-        raise InputError(f"Arm {arm!r} sets {clash.pop()}, which study.tune tunes for all arms.")
-    # Typed later wins: the study's own, then the command line's, then what makes the arm.
-    merged = {_key(text): text for text in [*study.overrides, *fixed, *tuned, *own]}
-    control = [f"control={_quoted(arm)}"] if arm in study.controls else []
-    named = _named(name, arm, own)
-    return RunSpec((*merged.values(), f"seed={seed}", *control, *named), role, setting)
 
 
 def _fixed(overrides: Sequence[Override]) -> list[str]:
@@ -144,9 +134,8 @@ def _fixed(overrides: Sequence[Override]) -> list[str]:
             f"{swept[0]} is given several values beside a study, whose arms are declared; add "
             "arms to the study's file, or leave study=... out."
         )
-    typed = [(override.get_key_element(), override) for override in overrides]
-    own = [override for key, override in typed if key != "seed" and not _of_the_sweep(key)]
-    return [text for override in own for text in _values(override)]
+    texts = [text for override in overrides for text in _values(override)]
+    return [text for text in texts if _key(text) != "seed" and not _of_the_sweep(_key(text))]
 
 
 def _values(override: Override) -> list[str]:
@@ -166,10 +155,6 @@ def _of_the_sweep(key: str) -> bool:
 
 def _key(override: str) -> str:
     return override.split("=", 1)[0]
-
-
-def _value(override: str) -> str:
-    return override.split("=", 1)[1]
 
 
 def _named(name: str, arm: str, own: Sequence[str]) -> list[str]:

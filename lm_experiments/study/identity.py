@@ -29,9 +29,9 @@ def config_hash(config: RunConfig, data_hash: str, precision: str) -> str:
         "trainer.precision": precision,
         "data_hash": data_hash,
         "tokenizer.files": files_hash(config.tokenizer),
-        "code": [_file_hash(path) for path in config.code_paths],
+        "code": [_sha256(Path(path).expanduser().read_bytes()) for path in config.code_paths],
     }
-    return hashlib.sha256(json.dumps(values, sort_keys=True).encode()).hexdigest()
+    return _sha256(json.dumps(values, sort_keys=True).encode())
 
 
 def arm_overrides(overrides: Sequence[str]) -> list[str]:
@@ -68,9 +68,8 @@ def sweep_name(swept: Sequence[str], fixed: Sequence[str]) -> str:
     name = re.sub(r"[^A-Za-z0-9._=-]+", "-", "_".join(words)).strip("-")
     if len(name) <= SLUG_LENGTH:
         return name
-    digest = hashlib.sha256(name.encode()).hexdigest()[:8]
-    return f"{name[: SLUG_LENGTH - 9]}-{digest}"
+    return f"{name[: SLUG_LENGTH - 9]}-{_sha256(name.encode())[:8]}"
 
 
-def _file_hash(path: str) -> str:
-    return hashlib.sha256(Path(path).expanduser().read_bytes()).hexdigest()
+def _sha256(content: bytes) -> str:
+    return hashlib.sha256(content).hexdigest()

@@ -51,7 +51,10 @@ def use_of(key: str) -> Use:
             break
         if found.use is not Use.RESULT:
             return found.use
-        classes = _classes(part, found.type)
+        if part in GROUPS:
+            classes = [component(part, name).options for name in names(part)]
+        else:
+            classes = [found.type] if dataclasses.is_dataclass(found.type) else []
     return Use.RESULT
 
 
@@ -66,30 +69,19 @@ def flat(values: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
     return found
 
 
-def _classes(name: str, hint: Any) -> list[Any]:
-    """Return the classes in which the keys below a field are declared."""
-    if name in GROUPS:
-        return [component(name, chosen).options for chosen in names(name)]
-    return [hint] if dataclasses.is_dataclass(hint) else []
-
-
 def _keys(cls: Any, prefix: str, inherited: Use | None, choice: str = "") -> Iterator[Key]:
     for field in fields_of(cls):
         name = f"{prefix}{field.name}"
         use = inherited or field.use
         below = None if use is Use.RESULT else use
         if field.name in GROUPS:
-            for options, chosen in _with_options(field.name).items():
-                yield from _keys(options, f"{name}.", below, f"{field.name}={','.join(chosen)}")
+            # Components that share a class of options share its keys.
+            users: dict[Any, list[str]] = {}
+            for chosen in names(field.name):
+                users.setdefault(component(field.name, chosen).options, []).append(chosen)
+            for options, sharing in users.items():
+                yield from _keys(options, f"{name}.", below, f"{field.name}={','.join(sharing)}")
         elif dataclasses.is_dataclass(field.type):
             yield from _keys(field.type, f"{name}.", below)
         else:
             yield Key(name, field, use, choice)
-
-
-def _with_options(group: str) -> dict[Any, list[str]]:
-    """Return each class of options in a group, with the names of the components that have it."""
-    found: dict[Any, list[str]] = {}
-    for name in names(group):
-        found.setdefault(component(group, name).options, []).append(name)
-    return found

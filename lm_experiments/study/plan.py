@@ -54,21 +54,11 @@ class PlannedRun:
     @property
     def task(self) -> Task:
         """What launch is given of the run."""
-        devices = self.config.trainer.devices
-        return Task(self.directory, tuple(self.config.code_paths), devices)
-
-    @property
-    def identity(self) -> Identity:
-        """The hashes that the run's result holds."""
-        return Identity(self.config_hash, self.data_hash)
+        return Task(self.directory, tuple(self.config.code_paths), self.config.trainer.devices)
 
 
 def plain(config: DictConfig) -> dict[str, Any]:
-    """Return a composed configuration as plain values, interpolations resolved.
-
-    Raises:
-        InputError: where a mandatory value is not set.
-    """
+    """Return composed values, resolved, as plain ones; InputError where one is not set."""
     ours = OmegaConf.masked_copy(config, [key for key in map(str, config) if key != "hydra"])
     missing = sorted(OmegaConf.missing_keys(ours))
     if missing:
@@ -142,7 +132,7 @@ def make_directory(run: PlannedRun) -> None:
         moved = dataclasses.replace(there, trainer=dataclasses.replace(there.trainer, **asked))
         if moved != there:
             save_config(moved, run.directory)
-    write_identity(run.directory, run.identity)
+    write_identity(run.directory, Identity(run.config_hash, run.data_hash))
 
 
 def corpus_of(config: RunConfig) -> PreparedData:
@@ -161,17 +151,12 @@ def _place(config: RunConfig, identity: str, data_hash: str) -> Path:
     known = sorted(sweep.glob(f"*-{identity[:8]}"))
     if not known:
         return sweep / directory_name(config.arm, config.seed, identity)
-    _check_ours(known[0], identity, data_hash)
-    return known[0]
-
-
-def _check_ours(directory: Path, identity: str, data_hash: str) -> None:
     # Until it has its configuration, a directory holds nothing but what is being written to it.
-    if all(path.name.startswith(".") for path in directory.iterdir()):
-        return
-    there = load_config(directory)
-    if config_hash(there, data_hash, find_device(there).precision) != identity:
-        raise InputError(
-            f"{directory} holds another run than the one asked for; move it away, or type "
-            "name=... to use another folder."
-        )
+    if not all(path.name.startswith(".") for path in known[0].iterdir()):
+        there = load_config(known[0])
+        if config_hash(there, data_hash, find_device(there).precision) != identity:
+            raise InputError(
+                f"{known[0]} holds another run than the one asked for; move it away, or type "
+                "name=... to use another folder."
+            )
+    return known[0]

@@ -5,9 +5,9 @@ All runs are checked before any is trained. Runs that are done are not started a
 
 from __future__ import annotations
 
-import dataclasses
 import re
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from pathlib import Path
 
 from hydra.core.override_parser.types import Override
@@ -20,24 +20,14 @@ from lm_experiments.launch.resources import read_resources
 from lm_experiments.launch.task import Policy
 from lm_experiments.report import show_report, write_report
 from lm_experiments.report.progress import progress_line
-from lm_experiments.rundir.results import DONE, run_status
-from lm_experiments.rundir.study import Study, read_study
+from lm_experiments.report.statistics.tuning import pick_best
+from lm_experiments.rundir.results import DONE, read_result, run_status
+from lm_experiments.rundir.study import Chosen, Study, Tuning, read_study
+from lm_experiments.study import expand
 from lm_experiments.study.command_config import command_config
-from lm_experiments.study.expand import (
-    Cell,
-    RunSpec,
-    grid_specs,
-    report_cells,
-    seeds_of,
-    study_specs,
-    swept_keys,
-    trial_cells,
-    tuned_cells,
-)
 from lm_experiments.study.plan import PlannedRun, checked, distinct, make_directory, plain, planned
 from lm_experiments.study.preview import preview
 from lm_experiments.study.record import record_sweep
-from lm_experiments.study.tuning import choose, new_values, with_choices
 from lm_experiments.training.config import RunConfig
 from lm_experiments.training.wandb.offline import offline_summary
 
@@ -64,73 +54,65 @@ class Planner:
         )
 
     def run(self, overrides: Sequence[Override]) -> None:
-        """Plan the runs that the overrides describe, train those that are missing, and report.
-
-        Raises:
-            SystemExit: where a run failed, or a signal came.
-        """
-        study = self._study(overrides)
+        """Plan and report the runs described, train those missing; SystemExit where one failed."""
+        study = None
+        if self.command.study is not None:
+            study = read_study(self.command.study)
+            study = replace(study, seeds=expand.seeds_of(study, overrides))
         if study is not None and study.tune is not None:
-            runs = self._tuned_study(study, overrides)
+            runs = self._tuned_study(study, study.tune, overrides)
         else:
             runs = self._plain_sweep(study, overrides)
         if runs:
             _report(runs)
 
-    def _study(self, overrides: Sequence[Override]) -> Study | None:
-        if self.command.study is None:
-            return None
-        study = read_study(self.command.study)
-        return dataclasses.replace(study, seeds=seeds_of(study, overrides))
-
     def _plain_sweep(self, study: Study | None, overrides: Sequence[Override]) -> list[PlannedRun]:
-        name = self.base.name
         if study is None:
-            specs = grid_specs(overrides, name, self.base.arm)
+            specs = expand.grid_specs(overrides, self.base.name, self.base.arm)
         else:
-            specs = study_specs(study, overrides, name, report_cells(study))
+            specs = expand.study_specs(study, overrides, self.base.name, expand.report_cells(study))
         runs = self._plan(specs)
         if not preview(runs, study, self.launcher, only=self.command.plan):
             return []
-        self._train(distinct(runs), swept_keys(overrides), study)
+        self._train(distinct(runs), expand.swept_keys(overrides), study)
         return distinct(runs)
 
-    def _tuned_study(self, study: Study, overrides: Sequence[Override]) -> list[PlannedRun]:
+    def _tuned_study(
+        self, study: Study, tune: Tuning, overrides: Sequence[Override]
+    ) -> list[PlannedRun]:
         """Train the trials, let the grid grow for all arms alike, then train the reporting runs.
 
-        Returns:
-            Every run of the study, or nothing where only the plan was asked for.
+        Every run is returned, or nothing where only the plan was asked for.
         """
-        assert study.tune is not None
-        tune = study.tune
 
-        def plan(cells: Sequence[Cell]) -> list[PlannedRun]:
-            return self._plan(study_specs(study, overrides, self.base.name, cells))
+        def plan(cells: Sequence[expand.Cell]) -> list[PlannedRun]:
+            return self._plan(expand.study_specs(study, overrides, self.base.name, cells))
 
-        trials = plan(trial_cells(study, tune.grid))
+        trials = plan(expand.trial_cells(study, tune.grid))
         likely = dict.fromkeys(study.arms, tune.grid[len(tune.grid) // 2])
-        reporting = plan(tuned_cells(study, likely))
+        reporting = plan(expand.tuned_cells(study, likely))
         if not preview([*trials, *reporting], study, self.launcher, only=self.command.plan):
             return []
         self._train(trials, [], study)
         for _ in range(tune.limit):
-            if not (values := new_values(tune, choose(tune, trials))):
+            edges = {found.edge for found in _chosen(tune, trials).values()}
+            grown = tune.grown(low="low" in edges, high="high" in edges)
+            if not (values := [value for value in grown.grid if value not in tune.grid]):
                 break
             print(f"A winner is on the edge of the grid: every arm is tried at {values} too.")
-            tune = dataclasses.replace(tune, grid=sorted([*tune.grid, *values]))
-            study = dataclasses.replace(study, tune=tune)
-            more = plan(trial_cells(study, values))
+            tune = replace(tune, grid=sorted([*tune.grid, *values]))
+            study = replace(study, tune=tune)
+            more = plan(expand.trial_cells(study, values))
             self._train(more, [], study)
             trials += more
-        chosen = choose(tune, trials)
+        chosen = _chosen(tune, trials)
         for arm in [arm for arm, found in chosen.items() if found.failed]:
             print(f"Trials of {arm!r} failed at its best value too; it is reported at that value.")
-        best = {arm: found.value for arm, found in chosen.items()}
-        runs = plan(tuned_cells(study, best))
-        self._train(runs, [], with_choices(study, chosen))
+        runs = plan(expand.tuned_cells(study, {arm: found.value for arm, found in chosen.items()}))
+        self._train(runs, [], replace(study, tune=replace(tune, chosen=chosen)))
         return [*trials, *runs]
 
-    def _plan(self, specs: Sequence[RunSpec]) -> list[PlannedRun]:
+    def _plan(self, specs: Sequence[expand.RunSpec]) -> list[PlannedRun]:
         """Compose and check all runs; only then read the corpora and find the directories.
 
         An arm is composed once: its runs differ in the seed, and in what refers to the seed.
@@ -140,25 +122,21 @@ class Planner:
         keys = []
         for spec in specs:
             if spec.shared not in composed:
-                composed[spec.shared] = self._composed(spec)
+                composed[spec.shared] = self.compose(list(spec.overrides))
+                _check_launcher(self.base, composed[spec.shared], spec.words)
             config = composed[spec.shared]
             key = (spec.shared, spec.seed if _refers_to_seed(config) else None)
             if key not in configs:
-                configs[key] = self._checked(config, spec.seed)
+                if spec.seed is not None:
+                    config.seed = spec.seed
+                configs[key] = checked(self.launcher.with_devices(plain(config)))
             keys.append(key)
         given = dict(zip(configs, self.launcher.share_out(list(configs.values())), strict=True))
-        seeded = [_seeded(given[key], spec.seed) for key, spec in zip(keys, specs, strict=True)]
-        return [planned(config, spec) for config, spec in zip(seeded, specs, strict=True)]
-
-    def _composed(self, spec: RunSpec) -> DictConfig:
-        config = self.compose(list(spec.overrides))
-        _check_launcher(self.base, config, spec.words)
-        return config
-
-    def _checked(self, config: DictConfig, seed: int | None) -> RunConfig:
-        if seed is not None:
-            config.seed = seed
-        return checked(self.launcher.with_devices(plain(config)))
+        runs = []
+        for key, spec in zip(keys, specs, strict=True):
+            seed = given[key].seed if spec.seed is None else spec.seed
+            runs.append(planned(replace(given[key], seed=seed), spec))
+        return runs
 
     def _train(self, runs: Sequence[PlannedRun], axes: Sequence[str], study: Study | None) -> None:
         """Record the runs as the sweep's, and train those that are missing, each once.
@@ -168,10 +146,10 @@ class Planner:
         folder = runs[0].directory.parent
         record_sweep(folder, runs, axes, study)
         waiting = [run for run in distinct(runs) if run_status(run.directory) != DONE]
-        for run in waiting:
-            make_directory(run)
         if not waiting:
             return
+        for run in waiting:
+            make_directory(run)
         policy = Policy(self.command.retries, self.command.on_failure == "stop", print_progress)
         try:
             self.launcher.train([run.task for run in waiting], policy)
@@ -180,17 +158,24 @@ class Planner:
             raise
 
 
+def _chosen(tune: Tuning, trials: Sequence[PlannedRun]) -> dict[str, Chosen]:
+    """Return each arm's best value, and whether it lies at an end of the grid."""
+    losses: dict[str, dict[float, list[float | None]]] = {}
+    for trial in trials:
+        result, value = read_result(trial.directory), float(trial.spec.setting[tune.key])
+        of_arm = losses.setdefault(trial.config.arm, {}).setdefault(value, [])
+        of_arm.append(result.val_loss if result and result.usable else None)
+    found = {arm: pick_best(by_value) for arm, by_value in losses.items()}
+    return {arm: Chosen(best.value, best.edge, best.failed) for arm, best in found.items()}
+
+
 def print_progress(run_dir: Path) -> None:
     """Print where the sweep of a run stands."""
     print(f"  {progress_line(run_dir.parent)}", flush=True)
 
 
 def _report(runs: Sequence[PlannedRun]) -> None:
-    """Print how a sweep ended, and write and print its table.
-
-    Raises:
-        SystemExit: where a run failed.
-    """
+    """Print how a sweep ended, write and print its table; SystemExit where a run failed."""
     folder, directories = runs[0].directory.parent, [run.directory for run in distinct(runs)]
     failed = [directory for directory in directories if run_status(directory) != DONE]
     print(f"{len(directories) - len(failed)} done, {len(failed)} failed.")
@@ -229,7 +214,3 @@ def _refers_to_seed(config: DictConfig) -> bool:
     """Return whether another value than ``seed`` itself follows from it."""
     ours = OmegaConf.masked_copy(config, [key for key in map(str, config) if key != "hydra"])
     return _OF_SEED.search(OmegaConf.to_yaml(ours)) is not None
-
-
-def _seeded(config: RunConfig, seed: int | None) -> RunConfig:
-    return config if seed is None else dataclasses.replace(config, seed=seed)

@@ -8,19 +8,13 @@ from collections.abc import Mapping, Sequence
 
 import torch
 
-from lm_experiments.data import EvaluationBatches, TrainingBatches
+from lm_experiments.data import EvaluationBatches
 from lm_experiments.launch.launcher import Launcher
 from lm_experiments.model import build_model
 from lm_experiments.rundir.results import DONE
 from lm_experiments.rundir.study import TUNE, Study
 from lm_experiments.rundir.words import duration
-from lm_experiments.study.checks import (
-    Start,
-    check_differences,
-    check_distinct,
-    look_at_start,
-    warnings,
-)
+from lm_experiments.study import checks
 from lm_experiments.study.plan import PlannedRun, corpus_of, distinct
 from lm_experiments.training.config import RunConfig
 from lm_experiments.training.devices import find_device
@@ -36,28 +30,22 @@ SHOWN_ARMS = 4
 def preview(
     runs: Sequence[PlannedRun], study: Study | None, launcher: Launcher | None, only: bool
 ) -> bool:
-    """Print the plan, and check what a declared study must hold to.
+    """Print the plan, and check what a declared study must hold to; return whether to train.
 
-    Args:
-        runs: all that is planned.
-        study: the declared study, where there is one.
-        launcher: what would train the runs; None for a single run.
-        only: print the whole plan, also where nothing is left to train, and train nothing.
-
-    Returns:
-        Whether to go on and train.
-
-    Raises:
-        InputError: where an arm of a study changes nothing.
+    A single run has no launcher. With ``only``, the whole plan is printed, also where nothing is
+    left to train, and nothing is trained. Where an arm of a study changes nothing, it is an
+    InputError.
     """
-    arms = _arms(runs)
+    # The first run of each arm, at the setting it is reported at.
+    arms = {run.config.arm: run for run in reversed(runs) if run.spec.role != TUNE}
+    arms = dict(reversed(arms.items()))
     waiting = [run for run in distinct(runs) if run.status != DONE]
-    starts: dict[str, Start] = {}
+    starts: dict[str, checks.Start] = {}
     if study is not None:
-        check_distinct(arms)
+        checks.check_distinct(arms)
     if study is not None and (waiting or only):
-        starts = {arm: look_at_start(arm, run) for arm, run in arms.items()}
-        check_differences(arms, starts, study.baseline)
+        starts = {arm: checks.look_at_start(arm, run) for arm, run in arms.items()}
+        checks.check_differences(arms, starts, study.baseline)
     baseline = study.baseline if study else next(iter(arms))
     header = (*HEADER, *(START_HEADER if starts else ()))
     print(_aligned([header, *(_row(arms, baseline, arm, starts) for arm in arms)]))
@@ -69,14 +57,8 @@ def preview(
     return not only
 
 
-def _arms(runs: Sequence[PlannedRun]) -> dict[str, PlannedRun]:
-    """Return the first run of each arm, at the setting it is reported at."""
-    arms = {run.config.arm: run for run in reversed(runs) if run.spec.role != TUNE}
-    return dict(reversed(arms.items()))
-
-
 def _row(
-    arms: Mapping[str, PlannedRun], baseline: str, arm: str, starts: Mapping[str, Start]
+    arms: Mapping[str, PlannedRun], baseline: str, arm: str, starts: Mapping[str, checks.Start]
 ) -> tuple[str, ...]:
     ledger, reference = arms[arm].ledger, arms[baseline].ledger
     difference = ledger.parameters / reference.parameters - 1
@@ -88,12 +70,12 @@ def _row(
         f"{ledger.training_flops_per_token / 1e6:,.2f}M",
         f"{arms[arm].config.tokens:,}",
     )
-    return (*sizes, *(_start_cells(starts[arm]) if starts else ()))
-
-
-def _start_cells(start: Start) -> tuple[str, ...]:
+    if not starts:
+        return sizes
+    start = starts[arm]
     blocks = [norm for part, norm in start.gradients.items() if part.startswith("block")]
     return (
+        *sizes,
         f"{start.loss:.3f}",
         "-" if start.expected is None else f"{start.expected:.3f}",
         f"{blocks[0]:.2f} first, {blocks[-1]:.2f} last",
@@ -114,29 +96,25 @@ def _matching(arms: Mapping[str, PlannedRun], baseline: str) -> str:
     )
 
 
-def _remarks(arms: Mapping[str, PlannedRun], starts: Mapping[str, Start]) -> list[str]:
+def _remarks(arms: Mapping[str, PlannedRun], starts: Mapping[str, checks.Start]) -> list[str]:
     """Return the warnings, each once, with the arms it applies to."""
     by_text: dict[str, list[str]] = {}
     for arm, run in arms.items():
-        for text in [*warnings(run.config), *_start_remarks(starts.get(arm))]:
+        texts, start = checks.warnings(run.config), starts.get(arm)
+        if start and start.fails:
+            texts.append(
+                "the loss or a gradient is not finite before the first step: fails at init"
+            )
+        elif start and start.expected is not None and abs(start.loss - start.expected) > 0.5:
+            expected = f"{start.expected:.2f} nats"
+            texts.append(f"starts far from the {expected} its initialisation should give")
+        for text in texts:
             by_text.setdefault(text, []).append(arm)
-    return [f"warning: {text} ({_listed(named)})." for text, named in by_text.items()]
-
-
-def _listed(arms: Sequence[str]) -> str:
-    if len(arms) <= SHOWN_ARMS:
-        return ", ".join(arms)
-    return f"{', '.join(arms[:SHOWN_ARMS])} and {len(arms) - SHOWN_ARMS} more"
-
-
-def _start_remarks(start: Start | None) -> list[str]:
-    if start is None:
-        return []
-    if start.fails:
-        return ["the loss or a gradient is not finite before the first step: fails at init"]
-    if start.expected is not None and abs(start.loss - start.expected) > 0.5:
-        return [f"starts far from the {start.expected:.2f} nats its initialisation should give"]
-    return []
+    lines = []
+    for text, named in by_text.items():
+        more = f" and {len(named) - SHOWN_ARMS} more" if len(named) > SHOWN_ARMS else ""
+        lines.append(f"warning: {text} ({', '.join(named[:SHOWN_ARMS])}{more}).")
+    return lines
 
 
 def _counts(runs: Sequence[PlannedRun], waiting: Sequence[PlannedRun]) -> str:
@@ -183,38 +161,28 @@ def estimated_seconds(runs: Sequence[PlannedRun]) -> list[float] | None:
     except Exception:
         return None
     per_flop = seconds / first.ledger.training_flops_per_token
-    return [_run_seconds(run, per_flop) for run in runs]
-
-
-def _run_seconds(run: PlannedRun, per_flop: float) -> float:
     # A forward pass alone is a third of a training step.
-    tokens = run.config.tokens + _validation_tokens(run.config) / 3
-    return SECONDS_PER_START + tokens * run.ledger.training_flops_per_token * per_flop
+    tokens = [run.config.tokens + _validation_tokens(run.config) / 3 for run in runs]
+    flops = [run.ledger.training_flops_per_token for run in runs]
+    return [SECONDS_PER_START + n * f * per_flop for n, f in zip(tokens, flops, strict=True)]
 
 
 def _seconds_per_token(config: RunConfig) -> float:
-    threads = torch.get_num_threads()
+    device = find_device(config)
+    windows = checks.first_batch(config, device.micro_batch_size)
+    inputs, targets = (part.to(device.type) for part in windows)
+    model = build_model(config.model, config.seed).to(device.type)
+    seconds, threads = [], torch.get_num_threads()
     torch.set_num_threads(config.trainer.threads or threads)
     try:
-        return _timed(config)
+        for _ in range(TIMED_STEPS + 1):
+            start = time.perf_counter()
+            model.loss(inputs, targets).backward()  # type: ignore[no-untyped-call]
+            if device.type == "cuda":
+                torch.cuda.synchronize()
+            seconds.append(time.perf_counter() - start)
     finally:
         torch.set_num_threads(threads)
-
-
-def _timed(config: RunConfig) -> float:
-    device = find_device(config)
-    batches = TrainingBatches(
-        corpus_of(config).train.tokens, config.model.context_length, config.data.batch_size, 0
-    )
-    inputs, targets = (part[: device.micro_batch_size].to(device.type) for part in batches.batch(0))
-    model = build_model(config.model, config.seed).to(device.type)
-    seconds = []
-    for _ in range(TIMED_STEPS + 1):
-        start = time.perf_counter()
-        model.loss(inputs, targets).backward()  # type: ignore[no-untyped-call]
-        if device.type == "cuda":
-            torch.cuda.synchronize()
-        seconds.append(time.perf_counter() - start)
     return min(seconds) / inputs.numel()
 
 
@@ -227,9 +195,8 @@ def _validation_tokens(config: RunConfig) -> int:
 
 def _aligned(rows: Sequence[Sequence[str]]) -> str:
     widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
-    lines = []
-    for row in rows:
-        cells = [row[0].ljust(widths[0])]
-        cells += [cell.rjust(width) for cell, width in zip(row[1:], widths[1:], strict=True)]
-        lines.append("  ".join(cells).rstrip())
+    lines = [
+        "  ".join([name.ljust(widths[0]), *map(str.rjust, cells, widths[1:])]).rstrip()
+        for name, *cells in rows
+    ]
     return "\n".join(lines)

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-import dataclasses
 from collections.abc import Sequence
+from dataclasses import asdict, replace
 from pathlib import Path
 
 from filelock import FileLock
@@ -39,44 +39,36 @@ def record_sweep(
         _check_study(folder, known.study, study)
         rows = {row.cell: row for row in known.runs}
         for run in runs:
-            row = _row(run)
+            row = SweepRow(
+                arm=run.config.arm,
+                seed=run.config.seed,
+                directory=run.directory.name,
+                config_hash=run.config_hash,
+                overrides=run.config.arm_overrides,
+                role=run.spec.role,
+                setting=dict(run.spec.setting),
+            )
             there = rows.setdefault(row.cell, row)
             if there.config_hash != row.config_hash:
                 _check_replaceable(folder, there, run)
                 rows[row.cell] = row
+        if study and known.study:
+            # Seeds are added, and none is forgotten.
+            study = replace(study, seeds=list(dict.fromkeys([*known.study.seeds, *study.seeds])))
         record = SweepRecord(
             name=folder.name,
             command=command_line(),
             axes=list(dict.fromkeys([*known.axes, *axes])),
-            study=_extended(known.study, study),
+            study=study or known.study,
             runs=list(rows.values()),
         )
         write_sweep(folder, record)
 
 
-def _row(run: PlannedRun) -> SweepRow:
-    return SweepRow(
-        arm=run.config.arm,
-        seed=run.config.seed,
-        directory=run.directory.name,
-        config_hash=run.config_hash,
-        overrides=run.config.arm_overrides,
-        role=run.spec.role,
-        setting=dict(run.spec.setting),
-    )
-
-
-def _extended(there: Study | None, study: Study | None) -> Study | None:
-    """Return the study with the seeds of both: seeds are added, and none is forgotten."""
-    if study is None or there is None:
-        return study or there
-    return dataclasses.replace(study, seeds=list(dict.fromkeys([*there.seeds, *study.seeds])))
-
-
 def _check_study(folder: Path, there: Study | None, study: Study | None) -> None:
     if there is None or study is None:
         return
-    old, new = dataclasses.asdict(there), dataclasses.asdict(study)
+    old, new = asdict(there), asdict(study)
     changed = [
         f"{key}: {old[key]!r} there, {new[key]!r} now"
         for key in new
@@ -94,20 +86,14 @@ def _check_replaceable(folder: Path, there: SweepRow, run: PlannedRun) -> None:
     directory = folder / there.directory
     if run_status(directory) != DONE:
         return
-    raise InputError(
-        f"{folder} holds arm {run.config.arm!r}, seed {run.config.seed}, trained otherwise "
-        f"({_differences(directory, run)}); type name=... to put this into another folder."
-    )
-
-
-def _differences(directory: Path, run: PlannedRun) -> str:
-    old = flat(plain_values(load_config(directory)))
-    new = flat(plain_values(run.config))
+    old, new = (flat(plain_values(config)) for config in (load_config(directory), run.config))
     changed = [
         f"{key}: {old.get(key)!r} there, {new.get(key)!r} now"
         for key in sorted(old.keys() | new.keys())
         if old.get(key) != new.get(key) and use_of(key).in_hash
     ]
-    if not changed:
-        return "its corpus or its code has changed"
-    return "; ".join(changed[:SHOWN_DIFFERENCES])
+    differences = "; ".join(changed[:SHOWN_DIFFERENCES]) or "its corpus or its code has changed"
+    raise InputError(
+        f"{folder} holds arm {run.config.arm!r}, seed {run.config.seed}, trained otherwise "
+        f"({differences}); type name=... to put this into another folder."
+    )

@@ -33,11 +33,7 @@ class PlanningSweeper(Sweeper):
         self.loader = hydra_context.config_loader
 
     def sweep(self, arguments: list[str]) -> Any:
-        """Plan the runs the arguments describe, train those that are missing, and report.
-
-        Raises:
-            SystemExit: where a run failed.
-        """
+        """Plan, train and report the runs described; SystemExit where one failed."""
         parser = OverridesParser.create(config_loader=self.loader)
         planner = Planner(self.base, lambda words: self.loader.load_sweep_config(self.base, words))
         planner.run(parser.parse_overrides(arguments))
@@ -49,25 +45,16 @@ def register() -> None:
     Hydra takes plugins from the package ``hydra_plugins`` alone, so the class is found there too.
     """
     package, _, name = PlanningSweeper.__module__.partition(".")
+    try:
+        parent = importlib.import_module(package)
+    except ImportError:
+        # No plugin of Hydra's is installed.
+        parent = sys.modules[package] = ModuleType(package)
+        parent.__path__ = []
     alias = ModuleType(PlanningSweeper.__module__)
     setattr(alias, PlanningSweeper.__name__, PlanningSweeper)
-    parent = sys.modules.setdefault(package, _plugins_package(package))
     setattr(parent, name, alias)
     sys.modules[alias.__name__] = alias
     Plugins.instance().register(PlanningSweeper)
-    target = f"{alias.__name__}.{PlanningSweeper.__name__}"
-    ConfigStore.instance().store(
-        group="hydra/sweeper",
-        name="lm_experiments",
-        node={"_target_": target},
-    )
-
-
-def _plugins_package(name: str) -> ModuleType:
-    """Return the package of installed plugins, or an empty one where none is installed."""
-    try:
-        return importlib.import_module(name)
-    except ImportError:
-        package = ModuleType(name)
-        package.__path__ = []
-        return package
+    node = {"_target_": f"{alias.__name__}.{PlanningSweeper.__name__}"}
+    ConfigStore.instance().store(group="hydra/sweeper", name="lm_experiments", node=node)

@@ -51,7 +51,7 @@ def test_missing_packages_are_named(
     missing = MissingConfigException("", missing_cfg_file="hydra/launcher/ray", options=["basic"])
     sentence = "type pip install 'lm_experiments[ray]'"
     assert sentence in explain(missing, ())
-    monkeypatch.setattr(launcher, "_installed", lambda module: module != "ray")
+    monkeypatch.setitem(launcher.NEEDED, launcher.RAY, "no_such_module")
     assert sentence in train(*PAIR, "hydra/launcher=ray").err
 
 
