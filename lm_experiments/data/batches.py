@@ -59,7 +59,15 @@ class TrainingBatches(Dataset[Batch]):
 
     def window_ids(self, step: int, rank: int = 0, world_size: int = 1) -> WindowIds:
         """Return the window indices of a rank's part of the batch, shape (batch / world,)."""
-        share = self._share(step, rank, world_size)
+        _check_rank(rank, world_size)
+        if step < 0:
+            raise InputError(f"step {step} is negative; steps count from 0")
+        if self.batch_size % world_size:
+            raise InputError(
+                f"data.batch_size={self.batch_size} cannot be shared by {world_size} devices; "
+                f"type a multiple of {world_size}"
+            )
+        share = self.batch_size // world_size
         first = step * self.batch_size + rank * share
         epochs, offsets = np.divmod(np.arange(first, first + share), self.windows)
         ids = np.empty(share, dtype=np.int64)
@@ -84,17 +92,6 @@ class TrainingBatches(Dataset[Batch]):
     def __getitem__(self, step: int) -> Batch:
         """Return the whole batch of a step."""
         return self.batch(step)
-
-    def _share(self, step: int, rank: int, world_size: int) -> int:
-        _check_rank(rank, world_size)
-        if step < 0:
-            raise InputError(f"step {step} is negative; steps count from 0")
-        if self.batch_size % world_size:
-            raise InputError(
-                f"data.batch_size={self.batch_size} cannot be shared by {world_size} devices; "
-                f"type a multiple of {world_size}"
-            )
-        return self.batch_size // world_size
 
     def _order(self, epoch: int) -> WindowIds:
         if epoch not in self._orders:

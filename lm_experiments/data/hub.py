@@ -72,7 +72,6 @@ class Dataset:
         # In plain text files each row is a line, not a document.
         self._has_lines = hasattr(self._builder.config, "sample_by")
         self._check_splits()
-        self._warn_of_unused_split()
 
     @property
     def splits(self) -> list[str]:
@@ -112,16 +111,14 @@ class Dataset:
                         f"data.text_column={column} is not a column of {self._where}, which has "
                         f"{', '.join(table.column_names)}; type data.text_column= and one of them"
                     )
-                yield from map(self._checked, table.column(column).to_pylist())
-
-    def _checked(self, value: object) -> str:
-        if value is not None and not isinstance(value, str):
-            column = self.config.text_column or COLUMN
-            raise InputError(
-                f"data.text_column={column} of {self._where} holds {type(value).__name__} and not "
-                "text; type data.text_column= and a column of text"
-            )
-        return value or ""
+                for value in table.column(column).to_pylist():
+                    if value is not None and not isinstance(value, str):
+                        raise InputError(
+                            f"data.text_column={column} of {self._where} holds "
+                            f"{type(value).__name__} and not text; type data.text_column= and a "
+                            "column of text"
+                        )
+                    yield value or ""
 
     def _file_bytes(self, split: str) -> int | None:
         import fsspec
@@ -159,13 +156,11 @@ class Dataset:
         return self._builder_of(library, None)
 
     def _builder_of(self, library: Any, data_files: dict[str, str] | None) -> Any:
-        config = self.config
-        subset = None if config.path else config.subset
         return library.load_dataset_builder(
             self._where,
-            name=subset,
+            name=None if self.config.path else self.config.subset,
             data_files=data_files,
-            revision=config.revision,
+            revision=self.config.revision,
             cache_dir=self._metadata,
         )
 
@@ -185,9 +180,7 @@ class Dataset:
                     f"{', '.join(map(str, known))}; type data.{option}= and one of them"
                     + (", or data.val_split=null to draw it" if option == "val_split" else "")
                 )
-
-    def _warn_of_unused_split(self) -> None:
-        others = sorted(set(self._builder.config.data_files) & set(VALIDATION) - {*self.splits})
+        others = sorted({*known} & {*VALIDATION} - {*self.splits})
         if self.config.val_split is None and others:
             logger.warning(
                 "%s has a split %s, which is not read: validation text is drawn from the "
@@ -205,15 +198,13 @@ class Dataset:
         except InputError:
             raise
         except Exception as error:
-            raise self._unreadable(error) from error
-
-    def _unreadable(self, error: Exception) -> InputError:
-        reason = " ".join(str(error).split())[:300] or type(error).__name__
-        if self.config.path:
-            remedy = f"type data.path= and a folder that data.name={self.config.name} can read"
-        else:
+            reason = " ".join(str(error).split())[:300] or type(error).__name__
             remedy = f"type data.path= and a folder with a copy of it; {WITHOUT_NETWORK}"
-        return InputError(f"{self._where} cannot be read as a dataset ({reason}); {remedy}")
+            if self.config.path:
+                remedy = f"type data.path= and a folder that data.name={self.config.name} can read"
+            raise InputError(
+                f"{self._where} cannot be read as a dataset ({reason}); {remedy}"
+            ) from error
 
 
 def cut(lines: Iterable[str], separator: str) -> Iterator[str]:

@@ -66,7 +66,11 @@ class EncodingProgress:
             logger.info("%s: %s", self.label, self.estimate(now - self._started))
         elif now - self._logged >= LOG_SECONDS:
             self._logged = now
-            logger.info("%s: %s so far; %s", self.label, self._amount(), self._left(now))
+            left = "remaining time unknown"
+            if self.expected is not None and self.bytes:
+                share = max(0.0, self.expected / self.bytes - 1)
+                left = f"about {duration((now - self._started) * share)} left"
+            logger.info("%s: %s so far; %s", self.label, self._amount(), left)
 
     def estimate(self, seconds: float) -> str:
         """Return the expected totals, extrapolated from the text encoded in `seconds`."""
@@ -79,12 +83,6 @@ class EncodingProgress:
             f"about {tokens:,} tokens, {size(tokens * self.bytes_per_token)} on disk, in about "
             f"{duration(seconds * scale)}"
         )
-
-    def _left(self, now: float) -> str:
-        if self.expected is None or not self.bytes:
-            return "remaining time unknown"
-        left = max(0.0, self.expected / self.bytes - 1)
-        return f"about {duration((now - self._started) * left)} left"
 
     def _amount(self) -> str:
         return f"{self.documents:,} documents, {size(self.bytes)}, {self.tokens:,} tokens"

@@ -143,7 +143,7 @@ class CausalAttention(Attention):
         value = self._heads(self.value(x), None)
         if cache is not None:
             key, value = cache.extend(key, value)
-        mixed = attend(query, key, value, context, self.scale, self.softcap)
+        mixed = attend(query, key, value, context, self.scale)
         out: Tensor = self.out(mixed.transpose(1, 2).flatten(2))
         return out
 

@@ -5,6 +5,7 @@ Their end-of-text token is the last id.
 
 from __future__ import annotations
 
+import itertools
 import json
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
@@ -199,13 +200,14 @@ class BPETokenizer(Tokenizer):
     def encode_batch(self, texts: Sequence[str]) -> list[Ids]:
         """Return the ids of each text, using all cores."""
         parts = [list(chunks(text)) for text in texts]
-        encoded = self._encode_chunks([chunk for part in parts for chunk in part])
-        return [_joined(encoded, len(part)) for part in parts]
-
-    def _encode_chunks(self, parts: list[str]) -> Iterator[Ids]:
-        for group in grouped(parts, most_characters=1 << 20):
-            for encoding in self._backend.encode_batch_fast(group, add_special_tokens=False):
-                yield np.array(encoding.ids, dtype=np.int32)
+        groups = grouped(itertools.chain(*parts), most_characters=1 << 20)
+        encoded = (
+            np.array(encoding.ids, dtype=np.int32)
+            for group in groups
+            for encoding in self._backend.encode_batch_fast(group, add_special_tokens=False)
+        )
+        empty = np.zeros(0, dtype=np.int32)
+        return [np.concatenate([empty, *itertools.islice(encoded, len(part))]) for part in parts]
 
     def decode_ordinary(self, ids: list[int]) -> str:
         """Return the text of ids."""
@@ -227,11 +229,6 @@ def _untrained() -> hf.Tokenizer:
     )
     backend.decoder = decoders.ByteLevel()
     return backend
-
-
-def _joined(encoded: Iterator[Ids], count: int) -> Ids:
-    parts = [next(encoded) for _ in range(count)]
-    return np.concatenate(parts) if parts else np.zeros(0, dtype=np.int32)
 
 
 def grouped(

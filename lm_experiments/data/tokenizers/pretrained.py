@@ -221,10 +221,6 @@ class NoTokenizer(Tokenizer):
         """Raise `InputError`: no text can be encoded."""
         raise self._unknown()
 
-    def decode(self, ids: Iterable[int]) -> str:
-        """Raise `InputError`: no text can be had."""
-        raise self._unknown()
-
     def decode_ordinary(self, ids: list[int]) -> str:
         """Raise `InputError`: no text can be had."""
         raise self._unknown()
