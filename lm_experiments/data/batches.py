@@ -90,7 +90,6 @@ class TrainingBatches(Dataset[Batch]):
         return torch.from_numpy(rows[:, :-1].copy()), torch.from_numpy(rows[:, 1:].copy())
 
     def __getitem__(self, step: int) -> Batch:
-        """Return the whole batch of a step."""
         return self.batch(step)
 
     def _order(self, epoch: int) -> WindowIds:
@@ -134,7 +133,6 @@ class EvaluationBatches(Dataset[Batch]):
         self._windows = np.arange(count)[rank::world_size]
 
     def __len__(self) -> int:
-        """Return the number of batches of this rank."""
         return -(-len(self._windows) // self.batch_size)
 
     def __getitem__(self, index: int) -> Batch:
@@ -153,7 +151,6 @@ class EvaluationBatches(Dataset[Batch]):
         return torch.from_numpy(inputs), torch.from_numpy(targets)
 
     def __iter__(self) -> Iterator[Batch]:
-        """Yield the batches of this rank in order."""
         return map(self.__getitem__, range(len(self)))
 
 

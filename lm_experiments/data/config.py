@@ -85,7 +85,6 @@ class DataConfig:
     max_bytes: int | None = None
 
     def __post_init__(self) -> None:
-        """Check every value, raising `InputError`."""
         for option, known in (("name", CORPORA), ("split", ("document", "tail", "auto"))):
             if (value := getattr(self, option)) not in known:
                 raise InputError(

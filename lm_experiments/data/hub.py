@@ -137,39 +137,28 @@ class Dataset:
         return None
 
     def _open(self) -> Any:
-        library = _library(self.config)
-        with self._explain_errors():
-            if self.config.path and self.config.train_files:
-                return self._open_folder(library)
-            return self._builder_of(library, self._data_files())
-
-    def _open_folder(self, library: Any) -> Any:
-        """Open a folder by the given file patterns, or let `datasets` find the files."""
-        named = self._data_files() or {}
-        if any([*Path(self._where).glob(pattern)] for pattern in named.values()):
-            return self._builder_of(library, named)
-        logger.warning(
-            "%s has no %s; its files are taken as they are laid out",
-            self._where,
-            " nor ".join(named.values()),
-        )
-        return self._builder_of(library, None)
-
-    def _builder_of(self, library: Any, data_files: dict[str, str] | None) -> Any:
-        return library.load_dataset_builder(
-            self._where,
-            name=None if self.config.path else self.config.subset,
-            data_files=data_files,
-            revision=self.config.revision,
-            cache_dir=self._metadata,
-        )
-
-    def _data_files(self) -> dict[str, str] | None:
-        config = self.config
-        named = {config.train_split or TRAIN: config.train_files}
+        config, library = self.config, _library(self.config)
+        patterns = {config.train_split or TRAIN: config.train_files}
         if config.val_split is not None:
-            named[config.val_split] = config.val_files
-        return {split: files for split, files in named.items() if files is not None} or None
+            patterns[config.val_split] = config.val_files
+        named = {split: files for split, files in patterns.items() if files is not None}
+        with self._explain_errors():
+            is_copy = config.path and config.train_files
+            if is_copy and not any([*Path(self._where).glob(files)] for files in named.values()):
+                # A folder may be laid out in another way than the hub.
+                logger.warning(
+                    "%s has no %s; its files are taken as they are laid out",
+                    self._where,
+                    " nor ".join(named.values()),
+                )
+                named = {}
+            return library.load_dataset_builder(
+                self._where,
+                name=None if config.path else config.subset,
+                data_files=named or None,
+                revision=config.revision,
+                cache_dir=self._metadata,
+            )
 
     def _check_splits(self) -> None:
         known = list(self._builder.config.data_files or ())

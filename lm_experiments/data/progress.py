@@ -27,9 +27,10 @@ class EncodingProgress:
         self.bytes_per_token = bytes_per_token
         self.documents = self.bytes = self.tokens = 0
         console = Console(stderr=True)
-        columns = (TextColumn("{task.description}"), BarColumn(), TaskProgressColumn())
         self._bar = Progress(
-            *columns,
+            TextColumn("{task.description}"),
+            BarColumn(),
+            TaskProgressColumn(),
             TimeRemainingColumn(),
             TextColumn("{task.fields[amount]}"),
             console=console,
@@ -38,7 +39,6 @@ class EncodingProgress:
         )
 
     def __enter__(self) -> EncodingProgress:
-        """Start the clock."""
         self._bar.start()
         self._task = self._bar.add_task(f"encoding {self.label}", total=self.expected, amount="")
         self._started = self._logged = time.monotonic()
@@ -48,7 +48,6 @@ class EncodingProgress:
     def __exit__(
         self, kind: type[BaseException] | None, value: BaseException | None, _: TracebackType | None
     ) -> None:
-        """Remove the bar and log the total."""
         self._bar.stop()
         if kind is None:
             logger.info("%s: encoded %s", self.label, self._amount())

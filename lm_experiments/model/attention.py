@@ -11,6 +11,7 @@ from torch import Tensor, nn
 from lm_experiments.model.attention_kernels import AttentionContext, attend
 from lm_experiments.model.cache import LayerCache
 from lm_experiments.model.checks import check_at_least_one, check_choice, check_positive
+from lm_experiments.model.positions import PositionSizes
 from lm_experiments.model.projection import Projection
 from lm_experiments.registry import build, choose, register
 
@@ -19,7 +20,7 @@ QK_NORM_WIDTHS = ("head", "model")
 
 
 @dataclass(frozen=True)
-class AttentionSizes:
+class AttentionSizes(PositionSizes):
     """The sizes an attention layer is built from.
 
     Attributes:
@@ -28,10 +29,6 @@ class AttentionSizes:
         scale: a factor on the scale of the scores, set by the init scheme.
     """
 
-    d_model: int
-    n_heads: int
-    head_width: int
-    context_length: int
     bias: bool = False
     local: bool = True
     scale: float = 1.0

@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 from tokenizers import decoders, models, pre_tokenizers, trainers
 
 from lm_experiments.data.tokenizer_sample import LONGEST_PIECE, chunks, sample
-from lm_experiments.data.tokenizers.base import UNKNOWN, Ids, Tokenizer
+from lm_experiments.data.tokenizers.base import UNKNOWN, BackedTokenizer, Ids, Tokenizer
 from lm_experiments.errors import InputError
 from lm_experiments.registry import NoOptions, register
 
@@ -69,7 +69,6 @@ class CharTokenizer(Tokenizer):
     learns_from_text = True
 
     def __init__(self, characters: str) -> None:
-        """Take the known characters in the order of their code points."""
         self.characters = characters
         self._codes = _code_points(characters)
 
@@ -145,7 +144,7 @@ class BPEOptions:
 
 
 @register("tokenizer", "bpe", BPEOptions)
-class BPETokenizer(Tokenizer):
+class BPETokenizer(BackedTokenizer):
     """Byte-level byte-pair encoding (Sennrich et al. 2016; bytes as in Radford et al. 2019).
 
     Text is first divided as in GPT-2 into words, numbers, signs and spaces, here of at most 32
@@ -153,10 +152,6 @@ class BPETokenizer(Tokenizer):
     """
 
     learns_from_text = True
-
-    def __init__(self, backend: hf.Tokenizer) -> None:
-        """Take a trained tokenizer of the `tokenizers` library."""
-        self._backend = backend
 
     @classmethod
     def train(cls, texts: Iterable[str], options: BPEOptions) -> BPETokenizer:
@@ -193,12 +188,8 @@ class BPETokenizer(Tokenizer):
         """The number of bytes and merges."""
         return self._backend.get_vocab_size()
 
-    def encode(self, text: str) -> Ids:
-        """Return the ids of one text, which is encoded in chunks so that memory stays bounded."""
-        return self.encode_batch([text])[0]
-
     def encode_batch(self, texts: Sequence[str]) -> list[Ids]:
-        """Return the ids of each text, using all cores."""
+        """Return the ids of each text, on all cores, in chunks so that memory stays bounded."""
         parts = [list(chunks(text)) for text in texts]
         groups = grouped(itertools.chain(*parts), most_characters=1 << 20)
         encoded = (
@@ -208,10 +199,6 @@ class BPETokenizer(Tokenizer):
         )
         empty = np.zeros(0, dtype=np.int32)
         return [np.concatenate([empty, *itertools.islice(encoded, len(part))]) for part in parts]
-
-    def decode_ordinary(self, ids: list[int]) -> str:
-        """Return the text of ids."""
-        return self._backend.decode(ids, skip_special_tokens=False)
 
 
 def _untrained() -> hf.Tokenizer:

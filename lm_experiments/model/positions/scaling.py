@@ -136,7 +136,6 @@ def yarn_magnitude(factor: float) -> float:
 
 
 def _checked(name: str, given: Mapping[str, float | None]) -> dict[str, float]:
-    """Return the options of a scaling, with defaults filled in."""
     reads = scaling_options(name)
     for option, value in given.items():
         if value is not None and option not in reads:
