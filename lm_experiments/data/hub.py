@@ -38,23 +38,19 @@ def source_key(config: DataConfig, cache_dir: Path) -> str:
     if path is None:
         return hash_of({"options": options})
     folder = Path(path).expanduser()
-    hashes = {
-        file.relative_to(folder).as_posix(): cached_scan(file, "file", content_sha256, cache_dir)
-        for file in _folder_files(config, folder)
-    }
-    return hash_of({"options": options, "files": hashes})
-
-
-def _folder_files(config: DataConfig, folder: Path) -> list[Path]:
     if not folder.is_dir():
         raise InputError(
             f"data.path={config.path} is not a folder; type the folder of a copy of the dataset"
         )
-    files = [path for path in folder.rglob("*") if path.is_file()]
-    found = [path for path in files if not is_hidden(path.relative_to(folder))]
-    if not found:
+    below = [file for file in folder.rglob("*") if file.is_file()]
+    files = [file for file in below if not is_hidden(file.relative_to(folder))]
+    if not files:
         raise InputError(f"data.path={config.path} holds no file; type a folder with a dataset")
-    return sorted(found)
+    hashes = {
+        file.relative_to(folder).as_posix(): cached_scan(file, "file", content_sha256, cache_dir)
+        for file in sorted(files)
+    }
+    return hash_of({"options": options, "files": hashes})
 
 
 class Dataset:

@@ -78,7 +78,13 @@ def prepare(data: DataConfig, tokenizer: Choice, cache_dir: Path) -> PreparedDat
             if prepared is None:
                 _build(data, tokenizer, directory, key)
                 prepared = _open(directory, data_hash)
-    _warn_of_unknown(prepared)
+    if prepared.val.unknown:
+        logger.warning(
+            "%d of %d validation tokens are characters that the training text lacks; they are "
+            "encoded as unknown, which makes bits per byte too low",
+            prepared.val.unknown,
+            len(prepared.val.tokens),
+        )
     return prepared
 
 
@@ -130,13 +136,3 @@ def _build(data: DataConfig, config: Choice, directory: Path, key: str) -> None:
         partial.rename(directory)
     finally:
         shutil.rmtree(partial, ignore_errors=True)
-
-
-def _warn_of_unknown(prepared: PreparedData) -> None:
-    if prepared.val.unknown:
-        logger.warning(
-            "%d of %d validation tokens are characters that the training text lacks; they are "
-            "encoded as unknown, which makes bits per byte too low",
-            prepared.val.unknown,
-            len(prepared.val.tokens),
-        )

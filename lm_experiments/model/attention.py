@@ -118,7 +118,15 @@ class CausalAttention(Attention):
         self.kv_heads = self._kv_heads(options)
         self.window = self._window(options) if sizes.local else None
         self.softcap = options.softcap
-        self.scale = _scale(options, sizes)
+        # The factor on the scores, None for 1 / sqrt(head width).
+        self.scale = options.scale
+        if options.qk_norm == "l2":
+            # Products of unit vectors do not grow with the width, so muP does not scale them.
+            self.scale = 1.0 if options.scale is None else options.scale
+        elif options.scale is not None:
+            self.scale = options.scale * sizes.scale
+        elif sizes.scale != 1:
+            self.scale = sizes.scale / math.sqrt(sizes.head_width)
         bias = sizes.bias if options.bias is None else options.bias
         inner, narrow = sizes.n_heads * sizes.head_width, self.kv_heads * sizes.head_width
         self.query = Projection(sizes.d_model, inner, role="query", bias=bias)
@@ -253,13 +261,3 @@ class UnitVectors(nn.Module):
         if self.weight is not None:
             unit = unit * self.weight.float()
         return unit.to(x.dtype)
-
-
-def _scale(options: AttentionOptions, sizes: AttentionSizes) -> float | None:
-    """Return the factor on the scores, None for 1 / sqrt(head width)."""
-    if options.qk_norm == "l2":
-        # Products of unit vectors do not grow with the width, so muP does not scale them.
-        return 1.0 if options.scale is None else options.scale
-    if options.scale is not None:
-        return options.scale * sizes.scale
-    return None if sizes.scale == 1 else sizes.scale / math.sqrt(sizes.head_width)

@@ -61,13 +61,7 @@ def attention_context(
 ) -> AttentionContext:
     """Build the attention mask, once for all layers that share it.
 
-    Args:
-        position: the position encoding of these layers.
-        phases: its phases at the positions of the tokens.
-        location: positions and documents of the tokens.
-        head_width: the width of a head.
-        window: how many keys a query attends to, including itself; None for all earlier keys.
-        softcap: the cap of the scores, if any.
+    ``window`` is how many keys a query attends to, including itself; None for all earlier keys.
     """
     bias = position.bias(location.query_positions, location.key_positions)
     if window is not None and window >= location.keys:

@@ -110,12 +110,6 @@ class ModelConfig:
         return self.head_width or self.d_model // self.n_heads
 
     @property
-    def layer_positions(self) -> list[str]:
-        """The position encoding's name, or ``none``, for each layer."""
-        pattern = self.position_pattern or [self.position.name]
-        return pattern * (self.n_layers // len(pattern))
-
-    @property
     def layer_reaches(self) -> list[str]:
         """For each layer ``local`` if the attention window applies in it, else ``global``."""
         pattern = self.attention_pattern or ["local"]

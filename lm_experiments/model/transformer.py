@@ -138,9 +138,10 @@ class Transformer(nn.Module):
         phases = self.position.phases(location.positions)
         shared: dict[tuple[bool, int | None], AttentionContext] = {}
         contexts = []
-        for block, name in zip(self.blocks, self.config.layer_positions, strict=True):
+        pattern = self.config.position_pattern or [self.config.position.name]
+        for layer, block in enumerate(self.blocks):
             attention = cast(Attention, block.attention)
-            encoded = name == self.config.position.name
+            encoded = pattern[layer % len(pattern)] == self.config.position.name
             key = (encoded, attention.window)
             if key not in shared:
                 shared[key] = attention_context(
