@@ -20,7 +20,6 @@ KJV_FILE = "bible/data/kjv.jsonl"
 KJV_FILE_SHA256 = "51a4d6ed5592001b9386e2f292d3953132a2662240eb8ad08533d625f1259717"
 KJV_TEXT_SHA256 = "ba22edc0c966ea67c6bae8375e7eec51e21efba83343f16f869ae612d8122aaa"
 KJV_DOCUMENTS = 1189
-KJV_PLACEHOLDER = "[]"
 
 
 @dataclass(frozen=True)
@@ -95,7 +94,7 @@ def _summary(config: DataConfig, stamps: tuple[Stamp, ...]) -> tuple[str, int]:
 def _load_kjv() -> Documents:
     """Return one document per chapter: its name, then one numbered verse per line."""
     lines = _kjv_bytes().decode().splitlines()
-    verses = [verse for verse in map(json.loads, lines) if verse["text"] != KJV_PLACEHOLDER]
+    verses = [verse for verse in map(json.loads, lines) if verse["text"] != "[]"]
     chapters = itertools.groupby(verses, key=lambda verse: (verse["book"], verse["chapter"]))
     texts = []
     for (book, number), rows in chapters:

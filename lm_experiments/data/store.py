@@ -173,22 +173,18 @@ def _read_header(path: Path) -> dict[str, Any]:
     if not start.startswith(MAGIC):
         raise InputError(f"{path} is not a token store; prepare the data again")
     try:
-        header = json.loads(start[len(MAGIC) :])
-        _check_header(header)
+        header: dict[str, Any] = json.loads(start[len(MAGIC) :])
+        if header["version"] != VERSION:
+            raise ValueError(f"version {header['version']} instead of {VERSION}")
+        if header["dtype"] not in DTYPES:
+            raise ValueError(f"type {header['dtype']!r} instead of {', '.join(DTYPES)}")
+        for name in ("tokens", "documents", "bytes", "vocab_size", "unknown", "crc32"):
+            if not isinstance(header[name], int) or header[name] < 0:
+                raise ValueError(f"{name} is {header[name]!r}")
+        if not isinstance(header["tokenizer_fingerprint"], str):
+            raise TypeError("no tokenizer fingerprint")
     except (ValueError, KeyError, TypeError) as error:
         raise InputError(
             f"{path} has a damaged header ({error}); prepare the data again"
         ) from error
-    return dict(header)
-
-
-def _check_header(header: dict[str, Any]) -> None:
-    if header["version"] != VERSION:
-        raise ValueError(f"version {header['version']} instead of {VERSION}")
-    if header["dtype"] not in DTYPES:
-        raise ValueError(f"type {header['dtype']!r} instead of {', '.join(DTYPES)}")
-    for name in ("tokens", "documents", "bytes", "vocab_size", "unknown", "crc32"):
-        if not isinstance(header[name], int) or header[name] < 0:
-            raise ValueError(f"{name} is {header[name]!r}")
-    if not isinstance(header["tokenizer_fingerprint"], str):
-        raise TypeError("no tokenizer fingerprint")
+    return header

@@ -31,13 +31,10 @@ class TensorMap:
 
 
 def from_hf(source: str | Path | nn.Module) -> tuple[ModelConfig, dict[str, Tensor]]:
-    """Return our configuration and state dict for a Hugging Face model.
+    """Return our configuration, without dropout, and state dict for a Hugging Face model.
 
-    Dropout is dropped, since it matters in training only. Tensors are copied one at a time and
-    keep their dtype.
-
-    Args:
-        source: a folder with ``config.json`` and safetensors, or a loaded model.
+    ``source`` is a folder with ``config.json`` and safetensors, or a loaded model. Tensors are
+    copied one at a time and keep their dtype.
 
     Raises:
         InputError: for a class or an option that is not supported, and if the tensors do not match
@@ -66,10 +63,6 @@ def to_hf(config: ModelConfig, state: Mapping[str, Tensor]) -> tuple[Any, dict[s
 
     Interleaved RoPE pairs are reordered to halves. A bias or a gain that only the Hugging Face
     class has is written as zeros or ones.
-
-    Args:
-        config: the configuration of the model.
-        state: its ``state_dict()``.
 
     Raises:
         InputError: if no Hugging Face class fits, with the unsupported choices.

@@ -16,22 +16,15 @@ from lm_experiments.interop.tokenizers import from_folder, to_fast
 from lm_experiments.interop.weights import open_config
 from lm_experiments.model import ModelConfig, Transformer
 
-UNFINISHED = ".unfinished"
-
 
 def write_folder(out: Path, model: Transformer, tokenizer: Tokenizer) -> str:
     """Write ``config.json``, ``model.safetensors`` and the tokenizer, atomically.
-
-    Args:
-        out: a folder that does not exist yet, or is empty.
-        model: our model.
-        tokenizer: the tokenizer it was trained with.
 
     Returns:
         The name of the Hugging Face class.
 
     Raises:
-        InputError: if the folder is not empty, or if model or tokenizer cannot be exported.
+        InputError: if ``out`` is not empty, or if model or tokenizer cannot be exported.
     """
     if out.exists() and (not out.is_dir() or any(out.iterdir())):
         raise InputError(f"{out} exists already; name a new folder.")
@@ -43,7 +36,7 @@ def write_folder(out: Path, model: Transformer, tokenizer: Tokenizer) -> str:
         hf_model = AutoModelForCausalLM.from_config(config)
     hf_model.load_state_dict(state, assign=True)
     hf_model.tie_weights()
-    unfinished = out.with_name(f".{out.name}{UNFINISHED}")
+    unfinished = out.with_name(f".{out.name}.unfinished")
     shutil.rmtree(unfinished, ignore_errors=True)
     try:
         hf_model.save_pretrained(unfinished)

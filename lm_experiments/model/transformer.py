@@ -55,10 +55,7 @@ class Transformer(nn.Module):
         documents: Tensor | None = None,
         cache: Cache | None = None,
     ) -> Tensor:
-        """Return the logits (batch, length, vocabulary) for ``tokens`` (batch, length).
-
-        See `hidden` for the arguments.
-        """
+        """Return the logits (batch, length, vocabulary); see `hidden` for the arguments."""
         return self.logits(self.hidden(tokens, positions, documents, cache))
 
     def logits(self, hidden: Tensor) -> Tensor:
@@ -68,10 +65,7 @@ class Transformer(nn.Module):
         return logits if cap is None else cap * torch.tanh(logits / cap)
 
     def loss(self, tokens: Tensor, targets: Tensor, z_loss: float = 0.0) -> Tensor:
-        """Return the summed loss in nats over the valid ``targets`` (see `sum_of_losses`).
-
-        ``z_loss`` is the weight of the squared log-partition function, 0 in validation.
-        """
+        """Return the summed loss in nats over the valid ``targets``, as `sum_of_losses`."""
         hidden, cap = self.hidden(tokens), self.config.logit_softcap
         return sum_of_losses(hidden, self.head.weight, targets, cap, z_loss)
 

@@ -25,7 +25,6 @@ from lm_experiments.registry import register
 
 JSON_FILE = "a tokenizer.json"
 GPT2_FOLDER = "a folder with vocab.json and merges.txt, or with encoder.json and vocab.bpe"
-GPT2_FILES = (("vocab.json", "merges.txt"), ("encoder.json", "vocab.bpe"))
 
 
 @dataclass(frozen=True)
@@ -230,7 +229,7 @@ def _json_file(typed: str) -> Path:
 
 def _gpt2_files(typed: str) -> tuple[Path, Path]:
     folder = Path(typed).expanduser()
-    for names in GPT2_FILES:
+    for names in (("vocab.json", "merges.txt"), ("encoder.json", "vocab.bpe")):
         vocabulary, merges = (folder / name for name in names)
         if vocabulary.is_file() and merges.is_file():
             return vocabulary, merges
