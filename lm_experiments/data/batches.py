@@ -59,7 +59,15 @@ class TrainingBatches(Dataset[Batch]):
 
     def window_ids(self, step: int, rank: int = 0, world_size: int = 1) -> WindowIds:
         """Return the window indices of a rank's part of the batch, shape (batch / world,)."""
-        share = self._share(step, rank, world_size)
+        _check_rank(rank, world_size)
+        if step < 0:
+            raise InputError(f"step {step} is negative; steps count from 0")
+        if self.batch_size % world_size:
+            raise InputError(
+                f"data.batch_size={self.batch_size} cannot be shared by {world_size} devices; "
+                f"type a multiple of {world_size}"
+            )
+        share = self.batch_size // world_size
         first = step * self.batch_size + rank * share
         epochs, offsets = np.divmod(np.arange(first, first + share), self.windows)
         ids = np.empty(share, dtype=np.int64)
@@ -82,19 +90,7 @@ class TrainingBatches(Dataset[Batch]):
         return torch.from_numpy(rows[:, :-1].copy()), torch.from_numpy(rows[:, 1:].copy())
 
     def __getitem__(self, step: int) -> Batch:
-        """Return the whole batch of a step."""
         return self.batch(step)
-
-    def _share(self, step: int, rank: int, world_size: int) -> int:
-        _check_rank(rank, world_size)
-        if step < 0:
-            raise InputError(f"step {step} is negative; steps count from 0")
-        if self.batch_size % world_size:
-            raise InputError(
-                f"data.batch_size={self.batch_size} cannot be shared by {world_size} devices; "
-                f"type a multiple of {world_size}"
-            )
-        return self.batch_size // world_size
 
     def _order(self, epoch: int) -> WindowIds:
         if epoch not in self._orders:
@@ -137,7 +133,6 @@ class EvaluationBatches(Dataset[Batch]):
         self._windows = np.arange(count)[rank::world_size]
 
     def __len__(self) -> int:
-        """Return the number of batches of this rank."""
         return -(-len(self._windows) // self.batch_size)
 
     def __getitem__(self, index: int) -> Batch:
@@ -156,7 +151,6 @@ class EvaluationBatches(Dataset[Batch]):
         return torch.from_numpy(inputs), torch.from_numpy(targets)
 
     def __iter__(self) -> Iterator[Batch]:
-        """Yield the batches of this rank in order."""
         return map(self.__getitem__, range(len(self)))
 
 

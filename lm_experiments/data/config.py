@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-import itertools
-from collections.abc import Collection
 from dataclasses import dataclass
 from typing import Annotated, Any
 
@@ -39,8 +37,6 @@ CORPORA: dict[str, tuple[str, ...]] = {
 
 STREAMED = tuple(name for name, options in CORPORA.items() if options is _STREAMED)
 """The corpora that are read through `datasets`, a batch of documents at a time."""
-
-SPLITS = ("document", "tail", "auto")
 
 
 @dataclass(frozen=True)
@@ -89,9 +85,11 @@ class DataConfig:
     max_bytes: int | None = None
 
     def __post_init__(self) -> None:
-        """Check every value, raising `InputError`."""
-        _check_choice("data.name", self.name, CORPORA)
-        _check_choice("data.split", self.split, SPLITS)
+        for option, known in (("name", CORPORA), ("split", ("document", "tail", "auto"))):
+            if (value := getattr(self, option)) not in known:
+                raise InputError(
+                    f"data.{option}={value!r} is unknown; type one of {', '.join(sorted(known))}"
+                )
         if not 0 < self.val_fraction < 1:
             raise InputError(
                 f"data.val_fraction={self.val_fraction} must lie between 0 and 1; "
@@ -100,7 +98,12 @@ class DataConfig:
         if self.separator == "":
             raise InputError("data.separator is empty; type data.separator=null for whole files")
         for option in ("max_documents", "max_bytes"):
-            _check_at_least_one(f"data.{option}", getattr(self, option))
+            value = getattr(self, option)
+            if value is not None and value < 1:
+                raise InputError(
+                    f"data.{option}={value} must be at least 1; type data.{option}=null for all "
+                    "there is"
+                )
         self._check_read()
         self._check_source()
         self._check_division()
@@ -111,7 +114,7 @@ class DataConfig:
         return self.name == "tokens" or self.val_split is not None
 
     def _check_read(self) -> None:
-        for option in dict.fromkeys(itertools.chain(*CORPORA.values())):
+        for option in _STREAMED:
             value = getattr(self, option)
             if value is not None and option not in CORPORA[self.name]:
                 reader = next(name for name in CORPORA if option in CORPORA[name])
@@ -180,13 +183,3 @@ def check_pair(data: DataConfig, tokenizer: Choice) -> None:
             f"tokenizer.sample_seed={seed} draws nothing from data={data.name}, whose vocabulary "
             "is trained on its beginning; type tokenizer.sample_seed=0."
         )
-
-
-def _check_at_least_one(key: str, value: int | None) -> None:
-    if value is not None and value < 1:
-        raise InputError(f"{key}={value} must be at least 1; type {key}=null for all there is")
-
-
-def _check_choice(key: str, value: str, known: Collection[str]) -> None:
-    if value not in known:
-        raise InputError(f"{key}={value!r} is unknown; type one of {', '.join(sorted(known))}")

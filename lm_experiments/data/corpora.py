@@ -5,7 +5,6 @@ from __future__ import annotations
 import hashlib
 import itertools
 import json
-from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from functools import cached_property, lru_cache
 from importlib.metadata import PackageNotFoundError, files
@@ -21,7 +20,6 @@ KJV_FILE = "bible/data/kjv.jsonl"
 KJV_FILE_SHA256 = "51a4d6ed5592001b9386e2f292d3953132a2662240eb8ad08533d625f1259717"
 KJV_TEXT_SHA256 = "ba22edc0c966ea67c6bae8375e7eec51e21efba83343f16f869ae612d8122aaa"
 KJV_DOCUMENTS = 1189
-KJV_PLACEHOLDER = "[]"
 
 
 @dataclass(frozen=True)
@@ -59,7 +57,7 @@ class TextDigest:
 
 def load_documents(config: DataConfig) -> Documents:
     """Read the corpus that `config` names; raises `InputError` if it cannot be read."""
-    return LOADERS[config.name](config)
+    return _load_kjv() if config.name == "kjv" else _load_text(config)
 
 
 def content_hash(config: DataConfig) -> str:
@@ -93,23 +91,22 @@ def _summary(config: DataConfig, stamps: tuple[Stamp, ...]) -> tuple[str, int]:
     return documents.sha256, len(documents.texts)
 
 
-def _load_kjv(config: DataConfig) -> Documents:
+def _load_kjv() -> Documents:
     """Return one document per chapter: its name, then one numbered verse per line."""
     lines = _kjv_bytes().decode().splitlines()
-    verses = [verse for verse in map(json.loads, lines) if verse["text"] != KJV_PLACEHOLDER]
+    verses = [verse for verse in map(json.loads, lines) if verse["text"] != "[]"]
     chapters = itertools.groupby(verses, key=lambda verse: (verse["book"], verse["chapter"]))
-    documents = Documents([_chapter(book, number, rows) for (book, number), rows in chapters])
+    texts = []
+    for (book, number), rows in chapters:
+        numbered = "".join(f"{row['verse']} {row['text']}\n" for row in rows)
+        texts.append(f"{book} {number}\n\n{numbered}")
+    documents = Documents(texts)
     if documents.sha256 != KJV_TEXT_SHA256:
         raise InputError(
             f"the King James text has sha256 {documents.sha256} instead of {KJV_TEXT_SHA256}; "
             "give KJV_TEXT_SHA256 the new value where its layout was meant to change"
         )
     return documents
-
-
-def _chapter(book: str, number: int, rows: Iterable[dict[str, str]]) -> str:
-    verses = "".join(f"{row['verse']} {row['text']}\n" for row in rows)
-    return f"{book} {number}\n\n{verses}"
 
 
 def _kjv_bytes() -> bytes:
@@ -190,6 +187,3 @@ def _text_files(config: DataConfig) -> list[Path]:
 def is_hidden(path: Path) -> bool:
     """Whether a part of a relative path begins with a dot."""
     return any(part.startswith(".") for part in path.parts)
-
-
-LOADERS: dict[str, Callable[[DataConfig], Documents]] = {"kjv": _load_kjv, "text": _load_text}

@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import logging
 from collections.abc import Iterable, Iterator
-from contextlib import ExitStack
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
@@ -42,9 +41,8 @@ def encode_in_memory(folder: Path, data: DataConfig, config: Choice, data_hash: 
     sides = zip(SPLIT_NAMES, (split.train, split.val), strict=True)
     labelled = ((name, text) for name, texts in sides for text in texts)
     expected = sum(len(text.encode()) for text in documents.texts)
-    with _Writers(folder, tokenizer) as writers:
-        writers.write(data.name, labelled, expected)
-    _record(folder, data, config, {"data_hash": data_hash, **writers.headers})
+    headers, _ = _write(folder, data.name, tokenizer, labelled, expected)
+    _record(folder, data, config, {"data_hash": data_hash, **headers})
 
 
 def encode_stream(
@@ -60,16 +58,20 @@ def encode_stream(
     amount = "unknown size" if total is None else f"about {size(total)}"
     logger.info("%s is read from %s: text of %s", data.name, data.path or data.dataset, amount)
     tokenizer = _tokenizer(dataset, config)
-    with _Writers(folder, tokenizer) as writers:
-        writers.write(data.name, _labelled(dataset), total)
-        writers.check_not_empty(data)
+    headers, hashes = _write(folder, data.name, tokenizer, _labelled(dataset), total)
+    for name, side in zip(SPLIT_NAMES, ("training", "validation"), strict=True):
+        if not headers[name]["documents"]:
+            raise InputError(
+                f"data.name={data.name} leaves no {side} text; type another "
+                f"data.val_{'split' if data.divided else 'fraction'}, or raise "
+                "data.max_documents and data.max_bytes where they are set"
+            )
     if data.path and source_key(data, cache_dir) != key:
         raise InputError(
             f"data.path={data.path} changed while it was read; start again when it is complete"
         )
     files = {split: dataset.files(split) for split in dataset.splits}
-    hashes = {name: digest.hexdigest() for name, digest in writers.digests.items()}
-    facts = {"data_hash": hash_of(hashes), "files": files, **writers.headers}
+    facts = {"data_hash": hash_of(hashes), "files": files, **headers}
     _record(folder, data, config, facts)
 
 
@@ -82,51 +84,24 @@ def recorded_hash(folder: Path) -> str:
         raise InputError(f"{folder / RECORD} is damaged; prepare the data again") from error
 
 
-class _Writers:
-    """Writers of both token stores, with a digest of the text of each."""
-
-    def __init__(self, folder: Path, tokenizer: Tokenizer) -> None:
-        self._folder = folder
-        self._tokenizer = tokenizer
-        self._writers = {
-            name: StoreWriter(folder / f"{name}.bin", tokenizer) for name in SPLIT_NAMES
-        }
-        self.digests = {name: TextDigest() for name in SPLIT_NAMES}
-        self._stack = ExitStack()
-
-    def __enter__(self) -> _Writers:
-        self._tokenizer.save(self._folder / "tokenizer.json")
-        for writer in self._writers.values():
-            self._stack.enter_context(writer)
-        return self
-
-    def __exit__(self, *error: Any) -> None:
-        self._stack.__exit__(*error)
-
-    @property
-    def headers(self) -> dict[str, Any]:
-        return {name: writer.header for name, writer in self._writers.items()}
-
-    def write(self, label: str, documents: Labelled, expected: int | None) -> None:
-        """Encode documents, each labelled with its split, in batches."""
-        token_bytes = 2 if self._tokenizer.vocab_size <= 1 << 16 else 4
-        with EncodingProgress(label, expected, token_bytes) as progress:
-            for name, batch in _batches(documents):
-                sizes = [self.digests[name].add(text) for text in batch]
-                encoded = self._tokenizer.encode_batch(batch)
-                for ids, text_bytes in zip(encoded, sizes, strict=True):
-                    self._writers[name].add(ids, text_bytes)
-                tokens = sum(map(len, encoded)) + len(encoded)
-                progress.add(len(batch), sum(sizes), tokens)
-
-    def check_not_empty(self, data: DataConfig) -> None:
-        for name, side in zip(SPLIT_NAMES, ("training", "validation"), strict=True):
-            if not self._writers[name].documents:
-                raise InputError(
-                    f"data.name={data.name} leaves no {side} text; type another "
-                    f"data.val_{'split' if data.divided else 'fraction'}, or raise "
-                    "data.max_documents and data.max_bytes where they are set"
-                )
+def _write(
+    folder: Path, label: str, tokenizer: Tokenizer, documents: Labelled, expected: int | None
+) -> tuple[dict[str, Any], dict[str, str]]:
+    """Write the tokenizer and both stores; return the header and the text's hash of each."""
+    tokenizer.save(folder / "tokenizer.json")
+    writers = {name: StoreWriter(folder / f"{name}.bin", tokenizer) for name in SPLIT_NAMES}
+    digests = {name: TextDigest() for name in SPLIT_NAMES}
+    token_bytes = 2 if tokenizer.vocab_size <= 1 << 16 else 4
+    progress = EncodingProgress(label, expected, token_bytes)
+    with writers["train"], writers["val"], progress:
+        for name, batch in _batches(documents):
+            sizes = [digests[name].add(text) for text in batch]
+            encoded = tokenizer.encode_batch(batch)
+            for ids, text_bytes in zip(encoded, sizes, strict=True):
+                writers[name].add(ids, text_bytes)
+            progress.add(len(batch), sum(sizes), sum(map(len, encoded)) + len(encoded))
+    headers = {name: writer.header for name, writer in writers.items()}
+    return headers, {name: digest.hexdigest() for name, digest in digests.items()}
 
 
 def _tokenizer(dataset: Dataset, config: Choice) -> Tokenizer:

@@ -38,23 +38,19 @@ def source_key(config: DataConfig, cache_dir: Path) -> str:
     if path is None:
         return hash_of({"options": options})
     folder = Path(path).expanduser()
-    hashes = {
-        file.relative_to(folder).as_posix(): cached_scan(file, "file", content_sha256, cache_dir)
-        for file in _folder_files(config, folder)
-    }
-    return hash_of({"options": options, "files": hashes})
-
-
-def _folder_files(config: DataConfig, folder: Path) -> list[Path]:
     if not folder.is_dir():
         raise InputError(
             f"data.path={config.path} is not a folder; type the folder of a copy of the dataset"
         )
-    files = [path for path in folder.rglob("*") if path.is_file()]
-    found = [path for path in files if not is_hidden(path.relative_to(folder))]
-    if not found:
+    below = [file for file in folder.rglob("*") if file.is_file()]
+    files = [file for file in below if not is_hidden(file.relative_to(folder))]
+    if not files:
         raise InputError(f"data.path={config.path} holds no file; type a folder with a dataset")
-    return sorted(found)
+    hashes = {
+        file.relative_to(folder).as_posix(): cached_scan(file, "file", content_sha256, cache_dir)
+        for file in sorted(files)
+    }
+    return hash_of({"options": options, "files": hashes})
 
 
 class Dataset:
@@ -72,7 +68,6 @@ class Dataset:
         # In plain text files each row is a line, not a document.
         self._has_lines = hasattr(self._builder.config, "sample_by")
         self._check_splits()
-        self._warn_of_unused_split()
 
     @property
     def splits(self) -> list[str]:
@@ -112,16 +107,14 @@ class Dataset:
                         f"data.text_column={column} is not a column of {self._where}, which has "
                         f"{', '.join(table.column_names)}; type data.text_column= and one of them"
                     )
-                yield from map(self._checked, table.column(column).to_pylist())
-
-    def _checked(self, value: object) -> str:
-        if value is not None and not isinstance(value, str):
-            column = self.config.text_column or COLUMN
-            raise InputError(
-                f"data.text_column={column} of {self._where} holds {type(value).__name__} and not "
-                "text; type data.text_column= and a column of text"
-            )
-        return value or ""
+                for value in table.column(column).to_pylist():
+                    if value is not None and not isinstance(value, str):
+                        raise InputError(
+                            f"data.text_column={column} of {self._where} holds "
+                            f"{type(value).__name__} and not text; type data.text_column= and a "
+                            "column of text"
+                        )
+                    yield value or ""
 
     def _file_bytes(self, split: str) -> int | None:
         import fsspec
@@ -140,41 +133,28 @@ class Dataset:
         return None
 
     def _open(self) -> Any:
-        library = _library(self.config)
-        with self._explain_errors():
-            if self.config.path and self.config.train_files:
-                return self._open_folder(library)
-            return self._builder_of(library, self._data_files())
-
-    def _open_folder(self, library: Any) -> Any:
-        """Open a folder by the given file patterns, or let `datasets` find the files."""
-        named = self._data_files() or {}
-        if any([*Path(self._where).glob(pattern)] for pattern in named.values()):
-            return self._builder_of(library, named)
-        logger.warning(
-            "%s has no %s; its files are taken as they are laid out",
-            self._where,
-            " nor ".join(named.values()),
-        )
-        return self._builder_of(library, None)
-
-    def _builder_of(self, library: Any, data_files: dict[str, str] | None) -> Any:
-        config = self.config
-        subset = None if config.path else config.subset
-        return library.load_dataset_builder(
-            self._where,
-            name=subset,
-            data_files=data_files,
-            revision=config.revision,
-            cache_dir=self._metadata,
-        )
-
-    def _data_files(self) -> dict[str, str] | None:
-        config = self.config
-        named = {config.train_split or TRAIN: config.train_files}
+        config, library = self.config, _library(self.config)
+        patterns = {config.train_split or TRAIN: config.train_files}
         if config.val_split is not None:
-            named[config.val_split] = config.val_files
-        return {split: files for split, files in named.items() if files is not None} or None
+            patterns[config.val_split] = config.val_files
+        named = {split: files for split, files in patterns.items() if files is not None}
+        with self._explain_errors():
+            is_copy = config.path and config.train_files
+            if is_copy and not any([*Path(self._where).glob(files)] for files in named.values()):
+                # A folder may be laid out in another way than the hub.
+                logger.warning(
+                    "%s has no %s; its files are taken as they are laid out",
+                    self._where,
+                    " nor ".join(named.values()),
+                )
+                named = {}
+            return library.load_dataset_builder(
+                self._where,
+                name=None if config.path else config.subset,
+                data_files=named or None,
+                revision=config.revision,
+                cache_dir=self._metadata,
+            )
 
     def _check_splits(self) -> None:
         known = list(self._builder.config.data_files or ())
@@ -185,9 +165,7 @@ class Dataset:
                     f"{', '.join(map(str, known))}; type data.{option}= and one of them"
                     + (", or data.val_split=null to draw it" if option == "val_split" else "")
                 )
-
-    def _warn_of_unused_split(self) -> None:
-        others = sorted(set(self._builder.config.data_files) & set(VALIDATION) - {*self.splits})
+        others = sorted({*known} & {*VALIDATION} - {*self.splits})
         if self.config.val_split is None and others:
             logger.warning(
                 "%s has a split %s, which is not read: validation text is drawn from the "
@@ -205,15 +183,13 @@ class Dataset:
         except InputError:
             raise
         except Exception as error:
-            raise self._unreadable(error) from error
-
-    def _unreadable(self, error: Exception) -> InputError:
-        reason = " ".join(str(error).split())[:300] or type(error).__name__
-        if self.config.path:
-            remedy = f"type data.path= and a folder that data.name={self.config.name} can read"
-        else:
+            reason = " ".join(str(error).split())[:300] or type(error).__name__
             remedy = f"type data.path= and a folder with a copy of it; {WITHOUT_NETWORK}"
-        return InputError(f"{self._where} cannot be read as a dataset ({reason}); {remedy}")
+            if self.config.path:
+                remedy = f"type data.path= and a folder that data.name={self.config.name} can read"
+            raise InputError(
+                f"{self._where} cannot be read as a dataset ({reason}); {remedy}"
+            ) from error
 
 
 def cut(lines: Iterable[str], separator: str) -> Iterator[str]:

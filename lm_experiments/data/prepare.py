@@ -58,9 +58,16 @@ def prepare(data: DataConfig, tokenizer: Choice, cache_dir: Path) -> PreparedDat
     """
     check_pair(data, tokenizer)
     if data.name == "tokens":
-        return _open_tokens(data, train_tokenizer((), tokenizer), cache_dir)
+        built = train_tokenizer((), tokenizer)
+        train, val, tokens_hash = open_token_files(data, built, cache_dir)
+        return PreparedData(train, val, built, tokens_hash, train.path.parent)
     key = source_key(data, cache_dir) if data.name in STREAMED else content_hash(data)
-    directory = cache_dir / _folder_name(data, tokenizer, key)
+    options = options_of("tokenizer", tokenizer)
+    known = [field.name for field in fields_of(options.__class__) if field.use.in_hash]
+    chosen = {name: getattr(options, name) for name in known}
+    chosen |= {"name": tokenizer.name, "files": files_hash(tokenizer)}
+    folder_key = hash_of({"data": key, "tokenizer": chosen, "store": VERSION})
+    directory = cache_dir / f"{data.name}-{tokenizer.name}-{folder_key[:12]}"
     # Streamed text is hashed while it is read; the hash of other text is its key.
     data_hash = None if data.name in STREAMED else key
     prepared = _reuse(directory, data_hash)
@@ -71,22 +78,14 @@ def prepare(data: DataConfig, tokenizer: Choice, cache_dir: Path) -> PreparedDat
             if prepared is None:
                 _build(data, tokenizer, directory, key)
                 prepared = _open(directory, data_hash)
-    _warn_of_unknown(prepared)
+    if prepared.val.unknown:
+        logger.warning(
+            "%d of %d validation tokens are characters that the training text lacks; they are "
+            "encoded as unknown, which makes bits per byte too low",
+            prepared.val.unknown,
+            len(prepared.val.tokens),
+        )
     return prepared
-
-
-def _open_tokens(data: DataConfig, tokenizer: Tokenizer, cache_dir: Path) -> PreparedData:
-    train, val, data_hash = open_token_files(data, tokenizer, cache_dir)
-    return PreparedData(train, val, tokenizer, data_hash, train.path.parent)
-
-
-def _folder_name(data: DataConfig, tokenizer: Choice, key: str) -> str:
-    options = options_of("tokenizer", tokenizer)
-    known = [f.name for f in fields_of(options.__class__) if f.use.in_hash]
-    chosen = {name: getattr(options, name) for name in known}
-    chosen |= {"name": tokenizer.name, "files": files_hash(tokenizer)}
-    key = hash_of({"data": key, "tokenizer": chosen, "store": VERSION})
-    return f"{data.name}-{tokenizer.name}-{key[:12]}"
 
 
 def _held(lock: FileLock) -> FileLock:
@@ -137,13 +136,3 @@ def _build(data: DataConfig, config: Choice, directory: Path, key: str) -> None:
         partial.rename(directory)
     finally:
         shutil.rmtree(partial, ignore_errors=True)
-
-
-def _warn_of_unknown(prepared: PreparedData) -> None:
-    if prepared.val.unknown:
-        logger.warning(
-            "%d of %d validation tokens are characters that the training text lacks; they are "
-            "encoded as unknown, which makes bits per byte too low",
-            prepared.val.unknown,
-            len(prepared.val.tokens),
-        )

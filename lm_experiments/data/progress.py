@@ -27,9 +27,10 @@ class EncodingProgress:
         self.bytes_per_token = bytes_per_token
         self.documents = self.bytes = self.tokens = 0
         console = Console(stderr=True)
-        columns = (TextColumn("{task.description}"), BarColumn(), TaskProgressColumn())
         self._bar = Progress(
-            *columns,
+            TextColumn("{task.description}"),
+            BarColumn(),
+            TaskProgressColumn(),
             TimeRemainingColumn(),
             TextColumn("{task.fields[amount]}"),
             console=console,
@@ -38,7 +39,6 @@ class EncodingProgress:
         )
 
     def __enter__(self) -> EncodingProgress:
-        """Start the clock."""
         self._bar.start()
         self._task = self._bar.add_task(f"encoding {self.label}", total=self.expected, amount="")
         self._started = self._logged = time.monotonic()
@@ -48,7 +48,6 @@ class EncodingProgress:
     def __exit__(
         self, kind: type[BaseException] | None, value: BaseException | None, _: TracebackType | None
     ) -> None:
-        """Remove the bar and log the total."""
         self._bar.stop()
         if kind is None:
             logger.info("%s: encoded %s", self.label, self._amount())
@@ -66,7 +65,11 @@ class EncodingProgress:
             logger.info("%s: %s", self.label, self.estimate(now - self._started))
         elif now - self._logged >= LOG_SECONDS:
             self._logged = now
-            logger.info("%s: %s so far; %s", self.label, self._amount(), self._left(now))
+            left = "remaining time unknown"
+            if self.expected is not None and self.bytes:
+                share = max(0.0, self.expected / self.bytes - 1)
+                left = f"about {duration((now - self._started) * share)} left"
+            logger.info("%s: %s so far; %s", self.label, self._amount(), left)
 
     def estimate(self, seconds: float) -> str:
         """Return the expected totals, extrapolated from the text encoded in `seconds`."""
@@ -79,12 +82,6 @@ class EncodingProgress:
             f"about {tokens:,} tokens, {size(tokens * self.bytes_per_token)} on disk, in about "
             f"{duration(seconds * scale)}"
         )
-
-    def _left(self, now: float) -> str:
-        if self.expected is None or not self.bytes:
-            return "remaining time unknown"
-        left = max(0.0, self.expected / self.bytes - 1)
-        return f"about {duration((now - self._started) * left)} left"
 
     def _amount(self) -> str:
         return f"{self.documents:,} documents, {size(self.bytes)}, {self.tokens:,} tokens"

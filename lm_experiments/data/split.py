@@ -71,14 +71,11 @@ def _by_tail(texts: Sequence[str], sizes: list[int], target: float) -> Split:
     while tail + sizes[first - 1] <= target:
         first -= 1
         tail += sizes[first]
-    head, rest = _cut(texts[first - 1], sizes[first - 1] - round(target - tail))
+    text, position = texts[first - 1], sizes[first - 1] - round(target - tail)
+    # Round down to the start of a character.
+    head = text.encode()[:position].decode(errors="ignore")
+    rest = text[len(head) :]
     return Split(
         [*texts[: first - 1], *filter(None, [head])],
         [*filter(None, [rest]), *texts[first:]],
     )
-
-
-def _cut(text: str, position: int) -> tuple[str, str]:
-    """Cut at a byte position, rounded down to the start of a character."""
-    head = text.encode()[:position].decode(errors="ignore")
-    return head, text[len(head) :]

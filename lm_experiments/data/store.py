@@ -29,12 +29,10 @@ class ShardedTokens:
     """Token arrays of several files that behave like one array of shape (N,)."""
 
     def __init__(self, parts: Sequence[Tokens]) -> None:
-        """Take the arrays in order; none is copied."""
         self._parts = tuple(parts)
         self._ends = np.cumsum([len(part) for part in parts])
 
     def __len__(self) -> int:
-        """Return the number of tokens of all files."""
         return int(self._ends[-1])
 
     def __getitem__(self, where: slice) -> Tokens:
@@ -104,7 +102,6 @@ class StoreWriter:
     """Write a token store atomically: the file exists only if the `with` block succeeds."""
 
     def __init__(self, path: Path, tokenizer: Tokenizer) -> None:
-        """Set the file, and the tokenizer whose ids will be added."""
         self.path = path
         self.header: dict[str, Any] = {}
         self._tokenizer = tokenizer
@@ -114,15 +111,9 @@ class StoreWriter:
         self._checksum = 0
 
     def __enter__(self) -> StoreWriter:
-        """Open a temporary file beside `path`."""
         self._file = self._partial.open("wb")
         self._file.write(bytes(HEADER_BYTES))
         return self
-
-    @property
-    def documents(self) -> int:
-        """The number of documents so far."""
-        return self._counts["documents"]
 
     def add(self, ids: Ids, size: int) -> None:
         """Add a document: its ids without the end of text, and its number of UTF-8 bytes."""
@@ -182,22 +173,18 @@ def _read_header(path: Path) -> dict[str, Any]:
     if not start.startswith(MAGIC):
         raise InputError(f"{path} is not a token store; prepare the data again")
     try:
-        header = json.loads(start[len(MAGIC) :])
-        _check_header(header)
+        header: dict[str, Any] = json.loads(start[len(MAGIC) :])
+        if header["version"] != VERSION:
+            raise ValueError(f"version {header['version']} instead of {VERSION}")
+        if header["dtype"] not in DTYPES:
+            raise ValueError(f"type {header['dtype']!r} instead of {', '.join(DTYPES)}")
+        for name in ("tokens", "documents", "bytes", "vocab_size", "unknown", "crc32"):
+            if not isinstance(header[name], int) or header[name] < 0:
+                raise ValueError(f"{name} is {header[name]!r}")
+        if not isinstance(header["tokenizer_fingerprint"], str):
+            raise TypeError("no tokenizer fingerprint")
     except (ValueError, KeyError, TypeError) as error:
         raise InputError(
             f"{path} has a damaged header ({error}); prepare the data again"
         ) from error
-    return dict(header)
-
-
-def _check_header(header: dict[str, Any]) -> None:
-    if header["version"] != VERSION:
-        raise ValueError(f"version {header['version']} instead of {VERSION}")
-    if header["dtype"] not in DTYPES:
-        raise ValueError(f"type {header['dtype']!r} instead of {', '.join(DTYPES)}")
-    for name in ("tokens", "documents", "bytes", "vocab_size", "unknown", "crc32"):
-        if not isinstance(header[name], int) or header[name] < 0:
-            raise ValueError(f"{name} is {header[name]!r}")
-    if not isinstance(header["tokenizer_fingerprint"], str):
-        raise TypeError("no tokenizer fingerprint")
+    return header

@@ -117,20 +117,19 @@ def _store(
     paths: list[Path], tokenizer: Tokenizer, token_bytes: NDArray[np.int64] | None
 ) -> TokenStore:
     parts = [_map(path) for path in paths]
+    text_bytes = None
+    if token_bytes is not None:
+        count = partial(np.bincount, minlength=len(token_bytes))
+        text_bytes = sum(int(count(c) @ token_bytes) for part in parts for c in _chunks(part))
     return TokenStore(
         path=paths[0],
         tokens=parts[0] if len(parts) == 1 else ShardedTokens(parts),
         documents=None,
-        bytes=None if token_bytes is None else _text_bytes(parts, token_bytes),
+        bytes=text_bytes,
         vocab_size=tokenizer.vocab_size,
         tokenizer_fingerprint=tokenizer.fingerprint,
         unknown=0,
     )
-
-
-def _text_bytes(parts: list[Tokens], token_bytes: NDArray[np.int64]) -> int:
-    count = partial(np.bincount, minlength=len(token_bytes))
-    return sum(int(count(chunk) @ token_bytes) for part in parts for chunk in _chunks(part))
 
 
 def _chunks(tokens: Tokens) -> list[Tokens]:

@@ -26,18 +26,16 @@ def chunks(text: str) -> Iterator[str]:
     """
     start = 0
     while len(text) - start > CHUNK_CHARACTERS:
-        end = _last_word_start(text, start + CHUNK_CHARACTERS // 2, start + CHUNK_CHARACTERS)
+        low, limit = start + CHUNK_CHARACTERS // 2, start + CHUNK_CHARACTERS
+        end = text.rfind(" ", low, limit)
+        while end > low and text[end - 1].isspace():
+            end = text.rfind(" ", low, end)
+        if end <= low:
+            end = limit
         yield text[start:end]
         start = end
     if start < len(text):
         yield text[start:]
-
-
-def _last_word_start(text: str, low: int, high: int) -> int:
-    space = text.rfind(" ", low, high)
-    while space > low and text[space - 1].isspace():
-        space = text.rfind(" ", low, space)
-    return space if space > low else high
 
 
 def sample(texts: Sequence[str], limit: int, seed: int) -> Iterator[str]:

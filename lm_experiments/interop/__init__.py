@@ -14,7 +14,8 @@ if _missing := [name for name in _NEEDED if find_spec(name) is None]:
         "type pip install -e '.[hf]'."
     )
 
-from lm_experiments.interop.convert import FAMILIES, from_hf, load_hf, to_hf  # noqa: E402
+from lm_experiments.interop.configs import FAMILIES  # noqa: E402
+from lm_experiments.interop.convert import from_hf, load_hf, to_hf  # noqa: E402
 from lm_experiments.interop.folders import read_folder, write_folder  # noqa: E402
 from lm_experiments.interop.tokenizers import to_fast  # noqa: E402
 

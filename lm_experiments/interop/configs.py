@@ -1,9 +1,13 @@
-"""Conversion of configurations from and to Hugging Face, a pair of functions for each family."""
+"""Conversion of configurations: a function to read each family, and a table to write it."""
 
 from __future__ import annotations
 
 import math
+from collections.abc import Callable, Mapping
+from functools import partial
 from typing import Any
+
+from transformers import AutoConfig
 
 from lm_experiments.errors import InputError
 from lm_experiments.interop.activations import activation_of, gated_of, ungated_of
@@ -13,14 +17,20 @@ from lm_experiments.model import Choice, ModelConfig, choose
 
 Fields = dict[str, Any]
 
-# A BloomConfig has no context length; this is the one its models were trained with.
-BLOOM_CONTEXT = 2048
+# Hugging Face's name of a field -> its path in our configuration, or a function that returns it.
+Writers = Mapping[str, str | Callable[[ModelConfig], Any]]
+_SIZES = {
+    "hidden_size": "d_model",
+    "num_hidden_layers": "n_layers",
+    "num_attention_heads": "n_heads",
+    "vocab_size": "vocab_size",
+    "tie_word_embeddings": "tie_embeddings",
+}
 
 
-def read_gpt2(hf: Any) -> Fields:
-    """Return the fields of our configuration for a `GPT2Config`."""
-    _refuse(hf, "scale_attn_by_inverse_layer_idx", False)
-    _refuse(hf, "add_cross_attention", False)
+def _read_gpt2(hf: Any) -> Fields:
+    _refuse(hf, "scale_attn_by_inverse_layer_idx")
+    _refuse(hf, "add_cross_attention")
     scale = None if hf.scale_attn_weights else 1.0
     return {
         **_read_sizes(hf, hf.n_inner or 4 * hf.n_embd),
@@ -33,20 +43,7 @@ def read_gpt2(hf: Any) -> Fields:
     }
 
 
-def write_gpt2(config: ModelConfig) -> Fields:
-    """Return the fields of a `GPT2Config`."""
-    return {
-        **_write_sizes(config),
-        "n_positions": config.context_length,
-        "n_inner": config.width,
-        "activation_function": activation_of(config),
-        "layer_norm_epsilon": option(config, "norm.eps"),
-        "scale_attn_weights": option(config, "attention.scale") is None,
-    }
-
-
-def read_gpt_neox(hf: Any) -> Fields:
-    """Return the fields of our configuration for a `GPTNeoXConfig`."""
+def _read_gpt_neox(hf: Any) -> Fields:
     bias = None if hf.attention_bias else False
     return {
         **_read_sizes(hf, hf.intermediate_size),
@@ -59,84 +56,33 @@ def read_gpt_neox(hf: Any) -> Fields:
     }
 
 
-def write_gpt_neox(config: ModelConfig) -> Fields:
-    """Return the fields of a `GPTNeoXConfig`."""
-    return {
-        **_write_sizes(config),
-        "max_position_embeddings": config.context_length,
-        "intermediate_size": config.width,
-        "hidden_act": activation_of(config),
-        "layer_norm_eps": option(config, "norm.eps"),
-        "use_parallel_residual": config.placement.name == "parallel_two",
-        "attention_bias": attention_bias(config),
-        "rope_parameters": write_rope(config, partial=True),
-    }
+def _read_llama(hf: Any) -> Fields:
+    return {**_read_gated(hf, hf.hidden_act, {}), "placement": Choice("pre")}
 
 
-def read_llama(hf: Any) -> Fields:
-    """Return the fields of our configuration for a `LlamaConfig`."""
-    bias = None if hf.attention_bias == hf.mlp_bias else hf.attention_bias
-    return {
-        **_read_gated(hf, hf.hidden_act, {"bias": bias}),
-        "bias": hf.mlp_bias,
-        "placement": Choice("pre"),
-    }
-
-
-def write_llama(config: ModelConfig) -> Fields:
-    """Return the fields of a `LlamaConfig`."""
-    return {
-        **_write_gated(config),
-        "hidden_act": activation_of(config),
-        "head_dim": config.width_of_head,
-        "mlp_bias": config.bias,
-    }
-
-
-def read_olmo2(hf: Any) -> Fields:
-    """Return the fields of our configuration for an `Olmo2Config`."""
-    options = {"bias": hf.attention_bias or None, **_qk_norm(hf, "model")}
+def _read_olmo2(hf: Any) -> Fields:
+    options = _qk_norm(hf, "model")
     return {**_read_gated(hf, hf.hidden_act, options), "placement": Choice("reordered")}
 
 
-def write_olmo2(config: ModelConfig) -> Fields:
-    """Return the fields of an `Olmo2Config`."""
-    return {**_write_gated(config), "hidden_act": activation_of(config)}
-
-
-def read_qwen3(hf: Any) -> Fields:
-    """Return the fields of our configuration for a `Qwen3Config`."""
-    options = {"bias": hf.attention_bias or None, **_qk_norm(hf, "head")}
+def _read_qwen3(hf: Any) -> Fields:
     pattern, reach = _read_reaches(hf)
     return {
-        **_read_gated(hf, hf.hidden_act, {**options, "window": reach}),
+        **_read_gated(hf, hf.hidden_act, {**_qk_norm(hf, "head"), "window": reach}),
         "placement": Choice("pre"),
         "attention_pattern": pattern,
     }
 
 
-def write_qwen3(config: ModelConfig) -> Fields:
-    """Return the fields of a `Qwen3Config`."""
-    return {
-        **_write_gated(config),
-        "hidden_act": activation_of(config),
-        "head_dim": config.width_of_head,
-        "use_sliding_window": window(config) is not None,
-        "sliding_window": window(config),
-        "layer_types": _layer_types(config),
-    }
-
-
-def read_gemma2(hf: Any) -> Fields:
-    """Return the fields of our configuration for a `Gemma2Config`."""
+def _read_gemma2(hf: Any) -> Fields:
     if hf.use_bidirectional_attention:
         raise InputError("use_bidirectional_attention=true is not a causal language model.")
     pattern, reach = _read_reaches(hf)
+    scalar = hf.query_pre_attn_scalar
     options = {
-        "bias": hf.attention_bias or None,
         "window": reach,
         "softcap": hf.attn_logit_softcapping,
-        "scale": _scale(hf),
+        "scale": None if scalar == hf.head_dim else scalar**-0.5,
     }
     return {
         **_read_gated(hf, hf.hidden_activation, options),
@@ -148,27 +94,12 @@ def read_gemma2(hf: Any) -> Fields:
     }
 
 
-def write_gemma2(config: ModelConfig) -> Fields:
-    """Return the fields of a `Gemma2Config`."""
-    scale = option(config, "attention.scale")
+def _read_bloom(hf: Any) -> Fields:
+    _refuse(hf, "apply_residual_connection_post_layernorm")
+    # A BloomConfig has no context length; its models were trained with this one.
+    context = getattr(hf, "seq_length", 2048)
     return {
-        **_write_gated(config),
-        "hidden_activation": activation_of(config),
-        "head_dim": config.width_of_head,
-        "query_pre_attn_scalar": config.width_of_head if scale is None else _scalar(scale),
-        "attn_logit_softcapping": option(config, "attention.softcap"),
-        "final_logit_softcapping": config.logit_softcap,
-        # Gemma2Config needs a window even if no layer uses it.
-        "sliding_window": window(config) or config.context_length,
-        "layer_types": _layer_types(config),
-    }
-
-
-def read_bloom(hf: Any) -> Fields:
-    """Return the fields of our configuration for a `BloomConfig`."""
-    _refuse(hf, "apply_residual_connection_post_layernorm", False)
-    return {
-        **_read_sizes(hf, 4 * hf.hidden_size, getattr(hf, "seq_length", BLOOM_CONTEXT)),
+        **_read_sizes(hf, 4 * hf.hidden_size, context),
         "bias": True,
         "embedding_norm": True,
         "norm": _layernorm(hf.layer_norm_epsilon),
@@ -179,64 +110,33 @@ def read_bloom(hf: Any) -> Fields:
     }
 
 
-def write_bloom(config: ModelConfig) -> Fields:
-    """Return the fields of a `BloomConfig`; it has no feed-forward width and no activation."""
-    return {
-        **_write_sizes(config),
-        "seq_length": config.context_length,
-        "layer_norm_epsilon": option(config, "norm.eps"),
-    }
-
-
 def _read_sizes(hf: Any, width: int, context: int | None = None) -> Fields:
     return {
-        "d_model": hf.hidden_size,
-        "n_layers": hf.num_hidden_layers,
-        "n_heads": hf.num_attention_heads,
+        **{ours: getattr(hf, theirs) for theirs, ours in _SIZES.items()},
         "context_length": context or hf.max_position_embeddings,
-        "vocab_size": hf.vocab_size,
-        "tie_embeddings": hf.tie_word_embeddings,
         "d_ff": width,
         "match": "none",
     }
 
 
-def _write_sizes(config: ModelConfig) -> Fields:
-    return {
-        "hidden_size": config.d_model,
-        "num_hidden_layers": config.n_layers,
-        "num_attention_heads": config.n_heads,
-        "vocab_size": config.vocab_size,
-        "tie_word_embeddings": config.tie_embeddings,
-    }
-
-
 def _read_gated(hf: Any, activation: str, attention: Fields) -> Fields:
     """Return the fields that Llama and the families derived from it share."""
-    kv = hf.num_key_value_heads
-    kind = "causal" if kv == hf.num_attention_heads else "grouped"
-    options = attention if kind == "causal" else {"kv_heads": kv, **attention}
+    heads, kv_heads = hf.num_attention_heads, hf.num_key_value_heads
+    kind = "causal" if kv_heads == heads else "grouped"
+    bias = getattr(hf, "mlp_bias", False)
+    options = {"bias": None if hf.attention_bias == bias else hf.attention_bias, **attention}
+    if kind == "grouped":
+        options["kv_heads"] = kv_heads
     head_width = getattr(hf, "head_dim", None)
-    natural = head_width in (None, hf.hidden_size / hf.num_attention_heads)
+    natural = head_width in (None, hf.hidden_size / heads)
     return {
         **_read_sizes(hf, hf.intermediate_size),
+        "bias": bias,
         "head_width": None if natural else head_width,
         "norm": choose("norm", "rmsnorm", {"eps": hf.rms_norm_eps}),
         "ffn": gated_of(activation),
         "position": read_rope(hf.rope_parameters, partial=False),
         "attention": choose("attention", kind, options),
-    }
-
-
-def _write_gated(config: ModelConfig) -> Fields:
-    return {
-        **_write_sizes(config),
-        "max_position_embeddings": config.context_length,
-        "intermediate_size": config.width,
-        "num_key_value_heads": kv_heads(config),
-        "attention_bias": attention_bias(config),
-        "rms_norm_eps": option(config, "norm.eps"),
-        "rope_parameters": write_rope(config, partial=False),
     }
 
 
@@ -267,14 +167,12 @@ def _layer_types(config: ModelConfig) -> list[str]:
     return [kinds[reach] for reach in config.layer_reaches]
 
 
-def _scale(hf: Any) -> float | None:
-    scale: float = hf.query_pre_attn_scalar**-0.5
-    return None if hf.query_pre_attn_scalar == hf.head_dim else scale
-
-
-def _scalar(scale: float) -> int:
+def _scalar(config: ModelConfig) -> int:
     """Return the integer n with ``scale = 1 / sqrt(n)``; an InputError if there is none."""
-    scalar = round(scale**-2)
+    scale = option(config, "attention.scale")
+    if scale is None:
+        return config.width_of_head
+    scalar: int = round(scale**-2)
     if scalar < 1 or not math.isclose(scalar**-0.5, scale, rel_tol=1e-9):
         raise InputError(
             f"model.attention.scale={scale:g} is not supported by Gemma 2, which divides scores by "
@@ -283,9 +181,116 @@ def _scalar(scale: float) -> int:
     return scalar
 
 
-def _refuse(hf: Any, name: str, neutral: Any) -> None:
-    value = getattr(hf, name)
-    if value != neutral:
+def _refuse(hf: Any, name: str) -> None:
+    if value := getattr(hf, name):
         raise InputError(
-            f"{name}={value} is not supported; only models with {name}={neutral} can be loaded."
+            f"{name}={value} is not supported; only models with {name}=False can be loaded."
         )
+
+
+_GATED: Writers = {
+    **_SIZES,
+    "max_position_embeddings": "context_length",
+    "intermediate_size": "width",
+    "num_key_value_heads": kv_heads,
+    "attention_bias": attention_bias,
+    "rms_norm_eps": "norm.eps",
+    "rope_parameters": partial(write_rope, partial=False),
+}
+FAMILIES: Mapping[str, tuple[Callable[[Any], Fields], Writers]] = {
+    "gpt2": (
+        _read_gpt2,
+        {
+            **_SIZES,
+            "n_positions": "context_length",
+            "n_inner": "width",
+            "activation_function": activation_of,
+            "layer_norm_epsilon": "norm.eps",
+            "scale_attn_weights": lambda config: option(config, "attention.scale") is None,
+        },
+    ),
+    "gpt_neox": (
+        _read_gpt_neox,
+        {
+            **_SIZES,
+            "max_position_embeddings": "context_length",
+            "intermediate_size": "width",
+            "hidden_act": activation_of,
+            "layer_norm_eps": "norm.eps",
+            "use_parallel_residual": lambda config: config.placement.name == "parallel_two",
+            "attention_bias": attention_bias,
+            "rope_parameters": partial(write_rope, partial=True),
+        },
+    ),
+    "llama": (
+        _read_llama,
+        {
+            **_GATED,
+            "hidden_act": activation_of,
+            "head_dim": "width_of_head",
+            "mlp_bias": "bias",
+        },
+    ),
+    "olmo2": (_read_olmo2, {**_GATED, "hidden_act": activation_of}),
+    "qwen3": (
+        _read_qwen3,
+        {
+            **_GATED,
+            "hidden_act": activation_of,
+            "head_dim": "width_of_head",
+            "use_sliding_window": lambda config: window(config) is not None,
+            "sliding_window": window,
+            "layer_types": _layer_types,
+        },
+    ),
+    "gemma2": (
+        _read_gemma2,
+        {
+            **_GATED,
+            "hidden_activation": activation_of,
+            "head_dim": "width_of_head",
+            "query_pre_attn_scalar": _scalar,
+            "attn_logit_softcapping": "attention.softcap",
+            "final_logit_softcapping": "logit_softcap",
+            # Gemma2Config needs a window even if no layer uses it.
+            "sliding_window": lambda config: window(config) or config.context_length,
+            "layer_types": _layer_types,
+        },
+    ),
+    "bloom": (
+        _read_bloom,
+        {
+            **_SIZES,
+            "seq_length": "context_length",
+            "layer_norm_epsilon": "norm.eps",
+        },
+    ),
+}
+"""Every family by its ``model_type``: how its configuration is read, and how it is written."""
+
+
+def read_config(hf_config: Any) -> ModelConfig:
+    """Return our configuration for a Hugging Face configuration.
+
+    Raises:
+        InputError: for a class or an option that is not supported.
+    """
+    kind = hf_config.model_type
+    if kind not in FAMILIES:
+        raise InputError(
+            f"A model of type {kind!r} cannot be loaded; the types that can are "
+            f"{', '.join(FAMILIES)}."
+        )
+    read, _ = FAMILIES[kind]
+    return ModelConfig(**read(hf_config))
+
+
+def write_config(kind: str, config: ModelConfig) -> Any:
+    """Return the Hugging Face configuration of a family for ours, without special tokens."""
+    _, sources = FAMILIES[kind]
+    fields = {
+        name: source(config) if callable(source) else option(config, source)
+        for name, source in sources.items()
+    }
+    special = dict.fromkeys(("bos_token_id", "eos_token_id", "pad_token_id"))
+    return AutoConfig.for_model(kind, **fields, **special)

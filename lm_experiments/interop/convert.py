@@ -2,54 +2,23 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import torch
 from torch import Tensor, nn
-from transformers import AutoConfig, AutoModelForCausalLM
+from transformers import AutoModelForCausalLM
 
-from lm_experiments.errors import InputError
-from lm_experiments.interop import configs
+from lm_experiments.interop.configs import read_config, write_config
 from lm_experiments.interop.layouts import LAYOUTS, Layout, halves_from_pairs
-from lm_experiments.interop.modules import HEAD, MODULES, Modules
+from lm_experiments.interop.modules import HEAD, MODULES
 from lm_experiments.interop.options import option
 from lm_experiments.interop.support import fitting_family
 from lm_experiments.interop.weights import Source, check_tensors, from_folder, from_model
 from lm_experiments.model import ModelConfig, Transformer, sketch_model
 from lm_experiments.model.positions.rope import rotated_columns
-
-
-@dataclass(frozen=True)
-class Family:
-    """A Hugging Face architecture.
-
-    Attributes:
-        modules: the mapping of modules.
-        read: maps a Hugging Face configuration to the fields of a `ModelConfig`.
-        write: maps a `ModelConfig` to the fields of a Hugging Face configuration.
-    """
-
-    modules: Modules
-    read: Callable[[Any], dict[str, Any]]
-    write: Callable[[ModelConfig], dict[str, Any]]
-
-
-_CONFIGS = {
-    "gpt2": (configs.read_gpt2, configs.write_gpt2),
-    "gpt_neox": (configs.read_gpt_neox, configs.write_gpt_neox),
-    "llama": (configs.read_llama, configs.write_llama),
-    "olmo2": (configs.read_olmo2, configs.write_olmo2),
-    "qwen3": (configs.read_qwen3, configs.write_qwen3),
-    "gemma2": (configs.read_gemma2, configs.write_gemma2),
-    "bloom": (configs.read_bloom, configs.write_bloom),
-}
-FAMILIES = {name: Family(MODULES[name], *pair) for name, pair in _CONFIGS.items()}
-"""Every family by its ``model_type``."""
-
-KINDS = ("weight", "bias")
 
 
 @dataclass(frozen=True)
@@ -62,36 +31,18 @@ class TensorMap:
 
 
 def from_hf(source: str | Path | nn.Module) -> tuple[ModelConfig, dict[str, Tensor]]:
-    """Return our configuration and state dict for a Hugging Face model.
+    """Return our configuration, without dropout, and state dict for a Hugging Face model.
 
-    Dropout is dropped, since it matters in training only. Tensors are copied one at a time and
-    keep their dtype.
-
-    Args:
-        source: a folder with ``config.json`` and safetensors, or a loaded model.
+    ``source`` is a folder with ``config.json`` and safetensors, or a loaded model. Tensors are
+    copied one at a time and keep their dtype.
 
     Raises:
         InputError: for a class or an option that is not supported, and if the tensors do not match
             the configuration.
     """
     opened = from_model(source) if isinstance(source, nn.Module) else from_folder(Path(source))
-    ours = config_from_hf(opened.config)
+    ours = read_config(opened.config)
     return ours, _read(opened.config.model_type, ours, opened)
-
-
-def config_from_hf(hf_config: Any) -> ModelConfig:
-    """Return our configuration for a Hugging Face configuration.
-
-    Raises:
-        InputError: for a class or an option that is not supported.
-    """
-    kind = hf_config.model_type
-    if kind not in FAMILIES:
-        raise InputError(
-            f"A model of type {kind!r} cannot be loaded; the types that can are "
-            f"{', '.join(FAMILIES)}."
-        )
-    return ModelConfig(**FAMILIES[kind].read(hf_config))
 
 
 def load_hf(source: str | Path | nn.Module) -> Transformer:
@@ -113,15 +64,11 @@ def to_hf(config: ModelConfig, state: Mapping[str, Tensor]) -> tuple[Any, dict[s
     Interleaved RoPE pairs are reordered to halves. A bias or a gain that only the Hugging Face
     class has is written as zeros or ones.
 
-    Args:
-        config: the configuration of the model.
-        state: its ``state_dict()``.
-
     Raises:
         InputError: if no Hugging Face class fits, with the unsupported choices.
     """
     kind = fitting_family(config)
-    hf_config = AutoConfig.for_model(kind, **FAMILIES[kind].write(config), **_NO_SPECIAL_TOKENS)
+    hf_config = write_config(kind, config)
     state = _halved(config, state)
     dtype = state["embedding.weight"].dtype
     mapped = {
@@ -139,17 +86,14 @@ def to_hf(config: ModelConfig, state: Mapping[str, Tensor]) -> tuple[Any, dict[s
     return hf_config, mapped
 
 
-_NO_SPECIAL_TOKENS = {"bos_token_id": None, "eos_token_id": None, "pad_token_id": None}
-
-
 def tensor_maps(kind: str, config: ModelConfig) -> list[TensorMap]:
     """Return the mapping of all tensors, without a tied head."""
     names = sketch_model(config).state_dict()
     found = []
-    for module in FAMILIES[kind].modules.maps(config.n_layers):
+    for module in MODULES[kind].maps(config.n_layers):
         if module is HEAD and config.tie_embeddings:
             continue
-        for tensor in KINDS:
+        for tensor in ("weight", "bias"):
             ours = tuple(f"{name}.{tensor}" for name in module.ours)
             if ours[0] in names:
                 found.append(TensorMap(f"{module.hf}.{tensor}", ours, LAYOUTS[module.layout]))
@@ -171,7 +115,7 @@ def _read(kind: str, config: ModelConfig, source: Source) -> dict[str, Tensor]:
         tensor.hf: tensor.layout.pack([shapes[name] for name in tensor.ours], config.n_heads).shape
         for tensor in maps
     }
-    source.select(FAMILIES[kind].modules.prefix, tied=config.tie_embeddings)
+    source.select(MODULES[kind].prefix, tied=config.tie_embeddings)
     check_tensors(source.name, expected, source.shapes)
     if config.tie_embeddings:
         source.check_tied(_embedding_of(kind))
@@ -204,6 +148,6 @@ def _halved(config: ModelConfig, state: Mapping[str, Tensor]) -> Mapping[str, Te
 
 
 def _embedding_of(kind: str) -> str:
-    modules = FAMILIES[kind].modules
+    modules = MODULES[kind]
     [embedding] = [module for module in modules.outer if module.ours == ("embedding",)]
     return f"{modules.prefix}.{embedding.hf}.weight"

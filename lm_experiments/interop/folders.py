@@ -4,41 +4,39 @@ from __future__ import annotations
 
 import shutil
 from pathlib import Path
-from typing import Any
 
 import torch
 from transformers import AutoModelForCausalLM
 
 from lm_experiments.data import Tokenizer
 from lm_experiments.errors import InputError
-from lm_experiments.interop.convert import config_from_hf, to_hf
+from lm_experiments.interop.configs import read_config
+from lm_experiments.interop.convert import to_hf
 from lm_experiments.interop.tokenizers import from_folder, to_fast
-from lm_experiments.interop.weights import read_config
+from lm_experiments.interop.weights import open_config
 from lm_experiments.model import ModelConfig, Transformer
-
-UNFINISHED = ".unfinished"
 
 
 def write_folder(out: Path, model: Transformer, tokenizer: Tokenizer) -> str:
     """Write ``config.json``, ``model.safetensors`` and the tokenizer, atomically.
 
-    Args:
-        out: a folder that does not exist yet, or is empty.
-        model: our model.
-        tokenizer: the tokenizer it was trained with.
-
     Returns:
         The name of the Hugging Face class.
 
     Raises:
-        InputError: if the folder is not empty, or if model or tokenizer cannot be exported.
+        InputError: if ``out`` is not empty, or if model or tokenizer cannot be exported.
     """
     if out.exists() and (not out.is_dir() or any(out.iterdir())):
         raise InputError(f"{out} exists already; name a new folder.")
     fast = to_fast(tokenizer)
     fast.model_max_length = model.config.context_length
-    hf_model = _to_hf_model(model, tokenizer.end_of_text_id)
-    unfinished = out.with_name(f".{out.name}{UNFINISHED}")
+    config, state = to_hf(model.config, model.state_dict())
+    config.bos_token_id = config.eos_token_id = tokenizer.end_of_text_id
+    with torch.device("meta"):
+        hf_model = AutoModelForCausalLM.from_config(config)
+    hf_model.load_state_dict(state, assign=True)
+    hf_model.tie_weights()
+    unfinished = out.with_name(f".{out.name}.unfinished")
     shutil.rmtree(unfinished, ignore_errors=True)
     try:
         hf_model.save_pretrained(unfinished)
@@ -55,7 +53,7 @@ def read_folder(folder: Path) -> tuple[ModelConfig, Tokenizer]:
     Raises:
         InputError: if one of them is not supported, or they do not fit each other.
     """
-    config = config_from_hf(read_config(folder))
+    config = read_config(open_config(folder))
     tokenizer = from_folder(folder)
     if tokenizer.vocab_size > config.vocab_size:
         raise InputError(
@@ -63,13 +61,3 @@ def read_folder(folder: Path) -> tuple[ModelConfig, Tokenizer]:
             f"{config.vocab_size}; they do not belong together."
         )
     return config, tokenizer
-
-
-def _to_hf_model(model: Transformer, end_of_text: int) -> Any:
-    config, state = to_hf(model.config, model.state_dict())
-    config.bos_token_id = config.eos_token_id = end_of_text
-    with torch.device("meta"):
-        hf_model = AutoModelForCausalLM.from_config(config)
-    hf_model.load_state_dict(state, assign=True)
-    hf_model.tie_weights()
-    return hf_model

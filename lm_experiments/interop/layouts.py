@@ -22,14 +22,6 @@ class Layout:
     unpack: Callable[[Tensor, int], Sequence[Tensor]]
 
 
-def _pack_by_head(parts: Sequence[Tensor], heads: int) -> Tensor:
-    return torch.stack([_split(part, heads) for part in parts], dim=1).flatten(0, 2)
-
-
-def _unpack_by_head(whole: Tensor, heads: int) -> Sequence[Tensor]:
-    return [part.flatten(0, 1) for part in _split(whole, heads).chunk(3, dim=1)]
-
-
 def _split(rows: Tensor, heads: int) -> Tensor:
     return rows.reshape(heads, -1, *rows.shape[1:])
 
@@ -43,7 +35,10 @@ LAYOUTS = {
         lambda parts, heads: torch.cat(list(parts)).t(), lambda whole, heads: whole.t().chunk(3)
     ),
     # Query, key and value of the first head, then of the second, and so on (Megatron).
-    "by_head": Layout(_pack_by_head, _unpack_by_head),
+    "by_head": Layout(
+        lambda parts, heads: torch.stack([_split(p, heads) for p in parts], dim=1).flatten(0, 2),
+        lambda whole, heads: [p.flatten(0, 1) for p in _split(whole, heads).chunk(3, dim=1)],
+    ),
 }
 
 

@@ -71,13 +71,6 @@ _OUTPUT_NORMS = _same(
     post_attention_layernorm="attention_residual.residual_norm",
     post_feedforward_layernorm="ffn_residual.residual_norm",
 )
-_SANDWICH_NORMS = (
-    *_same(
-        input_layernorm="attention_residual.in_norm",
-        pre_feedforward_layernorm="ffn_residual.in_norm",
-    ),
-    *_OUTPUT_NORMS,
-)
 _MLP_4H = _same(mlp__dense_h_to_4h="ffn.up", mlp__dense_4h_to_h="ffn.down")
 
 MODULES = {
@@ -107,7 +100,17 @@ MODULES = {
     "llama": Modules("model", "layers", _LLAMA_OUTER, (*_LLAMA_LAYERS, *_IN_NORMS)),
     "olmo2": Modules("model", "layers", _LLAMA_OUTER, (*_LLAMA_LAYERS, *_QK_NORMS, *_OUTPUT_NORMS)),
     "qwen3": Modules("model", "layers", _LLAMA_OUTER, (*_LLAMA_LAYERS, *_QK_NORMS, *_IN_NORMS)),
-    "gemma2": Modules("model", "layers", _LLAMA_OUTER, (*_LLAMA_LAYERS, *_SANDWICH_NORMS)),
+    "gemma2": Modules(
+        prefix="model",
+        blocks="layers",
+        outer=_LLAMA_OUTER,
+        block=(
+            *_LLAMA_LAYERS,
+            *_same(input_layernorm="attention_residual.in_norm"),
+            *_same(pre_feedforward_layernorm="ffn_residual.in_norm"),
+            *_OUTPUT_NORMS,
+        ),
+    ),
     "bloom": Modules(
         prefix="transformer",
         blocks="h",

@@ -10,7 +10,7 @@ from lm_experiments.errors import InputError
 from lm_experiments.interop.options import option
 from lm_experiments.model import Choice, ModelConfig, choose
 from lm_experiments.model.positions.rope import rotated_columns
-from lm_experiments.model.positions.scaling import SCALINGS
+from lm_experiments.model.positions.scaling import scaling_options
 
 # Hugging Face's name of a scaling -> our name, and our names of its parameters.
 _LENGTH = {"factor": "factor", "original_max_position_embeddings": "original_context"}
@@ -61,23 +61,21 @@ def write_rope(config: ModelConfig, *, partial: bool) -> dict[str, Any]:
     """
     theta, scaling = option(config, "position.theta"), option(config, "position.scaling")
     rotated = rotated_columns(option(config, "position.fraction"), config.width_of_head)
-    own = {"partial_rotary_factor": _fraction(rotated, config.width_of_head)} if partial else {}
+    fraction = rotated / config.width_of_head
+    if int(config.width_of_head * fraction) != rotated:
+        # transformers rounds the number of columns down.
+        fraction = math.nextafter(fraction, 1)
+    own = {"partial_rotary_factor": fraction} if partial else {}
     if scaling == "ntk":
         theta *= option(config, "position.factor") ** (rotated / (rotated - 2))
         scaling = "none"
     kind = next(kind for kind, (name, _) in _SCALINGS.items() if name == scaling)
-    defaults = SCALINGS[scaling].reads
+    defaults = scaling_options(scaling)
     given = {
         theirs: option(config, f"position.{name}") or defaults[name]
         for theirs, name in _SCALINGS[kind][1].items()
     }
     return {"rope_type": kind, "rope_theta": float(theta), **own, **given}
-
-
-def _fraction(rotated: int, width: int) -> float:
-    """Return the fraction that gives ``rotated`` columns in transformers, which rounds down."""
-    fraction = rotated / width
-    return fraction if int(width * fraction) == rotated else math.nextafter(fraction, 1)
 
 
 def _check_default(key: str, parameters: Mapping[str, Any]) -> None:

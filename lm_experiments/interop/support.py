@@ -178,17 +178,29 @@ def choices(config: ModelConfig) -> dict[str, Any]:
 
 def _misfits(config: ModelConfig, family: Mapping[str, Allowed]) -> list[str]:
     """Return the choices that a family does not support, each with the values it supports."""
-    # The options of an unsupported component need not be listed.
-    allowed = {**COMMON, **family}
-    found = choices(config)
-    wrong = [axis for axis in AXES if not _allows(allowed.get(axis), found[axis], config)]
+    allowed = {
+        path: values(config) if callable(values) else values
+        for path, values in {**COMMON, **family}.items()
+    }
+    found = {
+        path: value
+        for path, value in choices(config).items()
+        if path not in FREE and not path.startswith("init.")
+    }
+    wrong = [
+        path
+        for path, value in found.items()
+        if (values := allowed.get(path, ())) is not ANY and value not in values
+    ]
     misfits = []
-    for path, value in found.items():
+    for path in wrong:
         axis, _, option = path.partition(".")
-        if path in FREE or path.startswith("init.") or (option and axis in wrong):
+        # The options of an unsupported component need not be listed.
+        if option and axis in wrong:
             continue
-        if not _allows(allowed.get(path), value, config):
-            misfits.append(_misfit(path, value, allowed.get(path), config))
+        typed = path if path in AXES else f"model.{path}"
+        has = ", ".join(map(_word, allowed.get(path, ("nothing alike",))))
+        misfits.append(f"{typed}={_word(found[path])} (it has {has})")
     return misfits
 
 
@@ -196,25 +208,6 @@ def _has_no_multipliers(config: ModelConfig) -> bool:
     """Whether the init scheme leaves scores and logits unscaled, like muP at its base width."""
     factors = multipliers(config)
     return math.isclose(factors.logits, 1) and math.isclose(factors.attention_scale, 1)
-
-
-def _allows(allowed: Allowed | None, value: Any, config: ModelConfig) -> bool:
-    if allowed is None:
-        return False
-    values = _values(allowed, config)
-    return values is ANY or value in values
-
-
-def _values(allowed: Allowed, config: ModelConfig) -> tuple[Any, ...]:
-    return allowed(config) if callable(allowed) else allowed
-
-
-def _misfit(path: str, value: Any, allowed: Allowed | None, config: ModelConfig) -> str:
-    typed = path if path in AXES else f"model.{path}"
-    has = (
-        ", ".join(map(_word, _values(allowed, config))) if allowed is not None else "nothing alike"
-    )
-    return f"{typed}={_word(value)} (it has {has})"
 
 
 def _word(value: Any) -> str:

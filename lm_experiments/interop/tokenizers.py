@@ -10,6 +10,7 @@ from typing import Any
 import tokenizers as backends
 from tokenizers import decoders, models, pre_tokenizers
 from transformers import AutoTokenizer, PreTrainedTokenizerFast
+from transformers.convert_slow_tokenizer import bytes_to_unicode
 
 from lm_experiments.data import Tokenizer
 from lm_experiments.data.tokenizers.base import END_OF_TEXT, UNKNOWN
@@ -77,35 +78,13 @@ def from_folder(folder: Path) -> Tokenizer:
     return FileTokenizer(backend, hf_tokenizer.eos_token)
 
 
-def _bpe(state: Any) -> backends.Tokenizer:
-    return backends.Tokenizer.from_str(json.dumps(state))
-
-
-def _from_files(state: Any) -> backends.Tokenizer:
-    return backends.Tokenizer.from_str(json.dumps(state["backend"]))
-
-
 def _bytes(state: Any) -> backends.Tokenizer:
     """Return a byte-level BPE without merges, in which each byte is its own id."""
-    characters = sorted(pre_tokenizers.ByteLevel.alphabet())
-    by_byte = {_byte_of(character): character for character in characters}
-    vocabulary = {by_byte[byte]: byte for byte in range(len(by_byte))}
+    vocabulary = {character: byte for byte, character in sorted(bytes_to_unicode().items())}
     backend = backends.Tokenizer(models.BPE(vocabulary, []))
     backend.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=False)
     backend.decoder = decoders.ByteLevel()
     return backend
-
-
-def _byte_of(character: str) -> int:
-    """Return the byte of a character of the byte-level alphabet.
-
-    Printable bytes map to their own character; the others follow in order from U+0100.
-    """
-    code = ord(character)
-    if code < 256:
-        return code
-    others = [byte for byte in range(256) if chr(byte) not in pre_tokenizers.ByteLevel.alphabet()]
-    return others[code - 256]
 
 
 def _chars(state: Any) -> backends.Tokenizer:
@@ -119,8 +98,10 @@ def _chars(state: Any) -> backends.Tokenizer:
 
 
 _BACKENDS: Mapping[str, Callable[[Any], backends.Tokenizer]] = {
-    "bpe": _bpe,
+    "bpe": lambda state: backends.Tokenizer.from_str(json.dumps(state)),
     "bytes": _bytes,
     "chars": _chars,
-    **dict.fromkeys(FROM_FILES, _from_files),
+    **dict.fromkeys(
+        FROM_FILES, lambda state: backends.Tokenizer.from_str(json.dumps(state["backend"]))
+    ),
 }

@@ -61,7 +61,10 @@ class Source:
         self._stored_names = {}
         self.shapes = {}
         for stored_name, shape in self._stored.items():
-            name = self._full_name(stored_name, prefix, prefixed)
+            name = stored_name if prefixed else f"{prefix}.{stored_name}"
+            module, _, rest = stored_name.partition(".")
+            if module in HEADS:
+                name = f"{HEADS[0]}.{rest}"
             if BUFFERS.search(name) or (tied and name == f"{HEADS[0]}.weight"):
                 continue
             self._stored_names[name] = stored_name
@@ -82,13 +85,6 @@ class Source:
                     f"{embedding}; set tie_word_embeddings to false in its config.json."
                 )
 
-    @staticmethod
-    def _full_name(name: str, prefix: str, prefixed: bool) -> str:
-        module, _, rest = name.partition(".")
-        if module in HEADS:
-            return f"{HEADS[0]}.{rest}"
-        return name if prefixed else f"{prefix}.{name}"
-
 
 def from_model(model: nn.Module) -> Source:
     """Return the tensors of a Hugging Face model in memory."""
@@ -105,7 +101,7 @@ def from_folder(path: Path) -> Source:
 
     A file is mapped anew for each tensor, so that pages already read do not stay in memory.
     """
-    config = read_config(path)
+    config = open_config(path)
     files = _find_files(path)
     file_of: dict[str, Path] = {}
 
@@ -126,7 +122,7 @@ def from_folder(path: Path) -> Source:
     return Source(str(path), config, list_tensors, read)
 
 
-def read_config(path: Path) -> Any:
+def open_config(path: Path) -> Any:
     """Return the Hugging Face configuration of a folder."""
     if not (path / "config.json").is_file():
         raise InputError(f"{path} has no config.json; name a folder written by save_pretrained.")

@@ -11,6 +11,7 @@ from torch import Tensor, nn
 from lm_experiments.model.attention_kernels import AttentionContext, attend
 from lm_experiments.model.cache import LayerCache
 from lm_experiments.model.checks import check_at_least_one, check_choice, check_positive
+from lm_experiments.model.positions import PositionSizes
 from lm_experiments.model.projection import Projection
 from lm_experiments.registry import build, choose, register
 
@@ -19,7 +20,7 @@ QK_NORM_WIDTHS = ("head", "model")
 
 
 @dataclass(frozen=True)
-class AttentionSizes:
+class AttentionSizes(PositionSizes):
     """The sizes an attention layer is built from.
 
     Attributes:
@@ -28,10 +29,6 @@ class AttentionSizes:
         scale: a factor on the scale of the scores, set by the init scheme.
     """
 
-    d_model: int
-    n_heads: int
-    head_width: int
-    context_length: int
     bias: bool = False
     local: bool = True
     scale: float = 1.0
@@ -121,7 +118,15 @@ class CausalAttention(Attention):
         self.kv_heads = self._kv_heads(options)
         self.window = self._window(options) if sizes.local else None
         self.softcap = options.softcap
-        self.scale = _scale(options, sizes)
+        # The factor on the scores, None for 1 / sqrt(head width).
+        self.scale = options.scale
+        if options.qk_norm == "l2":
+            # Products of unit vectors do not grow with the width, so muP does not scale them.
+            self.scale = 1.0 if options.scale is None else options.scale
+        elif options.scale is not None:
+            self.scale = options.scale * sizes.scale
+        elif sizes.scale != 1:
+            self.scale = sizes.scale / math.sqrt(sizes.head_width)
         bias = sizes.bias if options.bias is None else options.bias
         inner, narrow = sizes.n_heads * sizes.head_width, self.kv_heads * sizes.head_width
         self.query = Projection(sizes.d_model, inner, role="query", bias=bias)
@@ -143,7 +148,7 @@ class CausalAttention(Attention):
         value = self._heads(self.value(x), None)
         if cache is not None:
             key, value = cache.extend(key, value)
-        mixed = attend(query, key, value, context, self.scale, self.softcap)
+        mixed = attend(query, key, value, context, self.scale)
         out: Tensor = self.out(mixed.transpose(1, 2).flatten(2))
         return out
 
@@ -256,13 +261,3 @@ class UnitVectors(nn.Module):
         if self.weight is not None:
             unit = unit * self.weight.float()
         return unit.to(x.dtype)
-
-
-def _scale(options: AttentionOptions, sizes: AttentionSizes) -> float | None:
-    """Return the factor on the scores, None for 1 / sqrt(head width)."""
-    if options.qk_norm == "l2":
-        # Products of unit vectors do not grow with the width, so muP does not scale them.
-        return 1.0 if options.scale is None else options.scale
-    if options.scale is not None:
-        return options.scale * sizes.scale
-    return None if sizes.scale == 1 else sizes.scale / math.sqrt(sizes.head_width)

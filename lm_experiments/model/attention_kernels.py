@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import functools
 import math
-from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, cast
 
@@ -24,6 +23,8 @@ from lm_experiments.model.positions import Position
 # FlexAttention has no kernels for narrower heads.
 FLEX_HEAD_WIDTH = 16
 
+_compile = functools.cache(torch.compile)
+
 
 @dataclass(frozen=True)
 class AttentionContext:
@@ -37,6 +38,8 @@ class AttentionContext:
             (batch, heads, queries, keys). None if every query attends to all keys.
         bias: the position bias, only with `block_mask`.
         block_mask: the mask for FlexAttention, used instead of `mask`.
+        softcap: scores become ``cap * tanh(scores / cap)`` before the bias is added; None for no
+            cap.
     """
 
     position: Position
@@ -45,6 +48,7 @@ class AttentionContext:
     mask: Tensor | None = None
     bias: Tensor | None = None
     block_mask: BlockMask | None = None
+    softcap: float | None = None
 
 
 def attention_context(
@@ -57,13 +61,7 @@ def attention_context(
 ) -> AttentionContext:
     """Build the attention mask, once for all layers that share it.
 
-    Args:
-        position: the position encoding of these layers.
-        phases: its phases at the positions of the tokens.
-        location: positions and documents of the tokens.
-        head_width: the width of a head.
-        window: how many keys a query attends to, including itself; None for all earlier keys.
-        softcap: the cap of the scores, which the fused kernel does not support.
+    ``window`` is how many keys a query attends to, including itself; None for all earlier keys.
     """
     bias = position.bias(location.query_positions, location.key_positions)
     if window is not None and window >= location.keys:
@@ -71,13 +69,15 @@ def attention_context(
     plain = bias is None and window is None and location.key_documents is None and softcap is None
     if plain and (location.offset == 0 or location.queries == 1):
         return AttentionContext(position, phases, causal=location.offset == 0)
-    if not plain and _use_flex(location, bias, head_width):
+    # FlexAttention has no gradient for a learned bias.
+    fits_flex = location.offset == 0 and not (bias is not None and bias.requires_grad)
+    if location.positions.is_cuda and not plain and fits_flex and head_width >= FLEX_HEAD_WIDTH:
         blocks = block_mask(location, window)
-        return AttentionContext(position, phases, False, bias=bias, block_mask=blocks)
+        return AttentionContext(position, phases, False, None, bias, blocks, softcap)
     mask = boolean_mask(location, window)
     if bias is not None:
         mask = bias.masked_fill(~mask, -torch.inf)
-    return AttentionContext(position, phases, False, mask)
+    return AttentionContext(position, phases, False, mask, softcap=softcap)
 
 
 def boolean_mask(location: Location, window: int | None) -> Tensor:
@@ -116,7 +116,6 @@ def attend(
     value: Tensor,
     context: AttentionContext,
     scale: float | None = None,
-    softcap: float | None = None,
 ) -> Tensor:
     """Compute attention with the kernel that fits the context.
 
@@ -124,17 +123,16 @@ def attend(
         query: (batch, heads, queries, head_width).
         key: (batch, kv_heads, keys, head_width); each serves ``heads / kv_heads`` query heads.
         value: as ``key``.
-        context: the attention mask.
+        context: the attention mask, and the cap of the scores.
         scale: multiplies the scores; None for ``1 / sqrt(head_width)``.
-        softcap: scores become ``cap * tanh(scores / cap)`` before the bias is added.
 
     Returns:
         (batch, heads, queries, head_width).
     """
     if context.block_mask is not None:
-        return flex(query, key, value, context, scale, softcap)
-    if softcap is not None:
-        return eager_attention(query, key, value, context, scale, softcap)
+        return flex(query, key, value, context, scale)
+    if context.softcap is not None:
+        return eager_attention(query, key, value, context, scale)
     mask = context.mask
     if mask is not None and mask.dtype != torch.bool:
         mask = mask.to(query.dtype)
@@ -150,12 +148,7 @@ def attend(
 
 
 def eager_attention(
-    query: Tensor,
-    key: Tensor,
-    value: Tensor,
-    context: AttentionContext,
-    scale: float | None,
-    softcap: float | None,
+    query: Tensor, key: Tensor, value: Tensor, context: AttentionContext, scale: float | None
 ) -> Tensor:
     """Compute `attend` step by step, with the softmax in float32."""
     groups = query.shape[1] // key.shape[1]
@@ -163,7 +156,7 @@ def eager_attention(
         key, value = (part.repeat_interleave(groups, dim=1) for part in (key, value))
     scale = 1 / math.sqrt(query.shape[-1]) if scale is None else scale
     scores = (query @ key.transpose(-1, -2)).float() * scale
-    if softcap is not None:
+    if (softcap := context.softcap) is not None:
         scores = softcap * torch.tanh(scores / softcap)
     if context.mask is not None and context.mask.dtype == torch.bool:
         scores = scores.masked_fill(~context.mask, -torch.inf)
@@ -173,15 +166,10 @@ def eager_attention(
 
 
 def flex(
-    query: Tensor,
-    key: Tensor,
-    value: Tensor,
-    context: AttentionContext,
-    scale: float | None,
-    softcap: float | None,
+    query: Tensor, key: Tensor, value: Tensor, context: AttentionContext, scale: float | None
 ) -> Tensor:
     """Compute `attend` with FlexAttention (Dong et al. 2024)."""
-    bias = context.bias
+    bias, softcap = context.bias, context.softcap
 
     def score_mod(score: Tensor, b: Tensor, h: Tensor, q: Tensor, k: Tensor) -> Tensor:
         if softcap is not None:
@@ -190,7 +178,10 @@ def flex(
             return score
         return score + (bias[b, h, q, k] if bias.dim() == 4 else bias[h, q, k])
 
-    mixed = _flex_function(query.device.type)(
+    # Eager FlexAttention materialises all scores. Inside a compiled model it is compiled anyway.
+    eager = query.device.type == "cpu" or torch.compiler.is_compiling()
+    kernel = cast(Any, flex_attention if eager else _compile(flex_attention))
+    mixed = kernel(
         query,
         key,
         value,
@@ -200,25 +191,3 @@ def flex(
         enable_gqa=query.shape[1] != key.shape[1],
     )
     return cast(Tensor, mixed)
-
-
-def _flex_function(device_type: str) -> Callable[..., Any]:
-    # Eager FlexAttention materialises all scores. Inside a compiled model it is compiled anyway.
-    if device_type == "cpu" or torch.compiler.is_compiling():
-        return flex_attention
-    return _compiled_flex()
-
-
-@functools.cache
-def _compiled_flex() -> Callable[..., Any]:
-    return torch.compile(flex_attention)
-
-
-def _use_flex(location: Location, bias: Tensor | None, head_width: int) -> bool:
-    """Whether FlexAttention supports this case; it has no gradient for a learned bias."""
-    return (
-        location.positions.is_cuda
-        and location.offset == 0
-        and head_width >= FLEX_HEAD_WIDTH
-        and not (bias is not None and bias.requires_grad)
-    )

@@ -84,12 +84,8 @@ PLACEMENTS = {
 }
 
 
-def _builder(placement: Placement) -> Callable[[NoOptions], Placement]:
-    return lambda options: placement
-
-
 for _name, (_summary, _placement) in PLACEMENTS.items():
-    add("placement", _name, _builder(_placement), NoOptions, _summary)
+    add("placement", _name, lambda _, placement=_placement: placement, NoOptions, _summary)
 
 
 class Residual(nn.Module):

@@ -23,17 +23,18 @@ class LayerCache:
     def extend(self, key: Tensor, value: Tensor) -> tuple[Tensor, Tensor]:
         """Append the next keys and values; return all cached ones."""
         if self._cached is None:
-            self._cached = (self._allocate(key), self._allocate(value))
+            batch, heads, _, width = key.shape
+            shape = (batch, heads, self.capacity, width)
+            self._cached = (
+                key.new_empty(shape, dtype=self.dtype),
+                value.new_empty(shape, dtype=self.dtype),
+            )
         end = self.length + key.shape[2]
         for cached, new in zip(self._cached, (key, value), strict=True):
             cached[:, :, self.length : end] = new
         self.length = end
         keys, values = (cached[:, :, :end].to(key.dtype) for cached in self._cached)
         return keys, values
-
-    def _allocate(self, new: Tensor) -> Tensor:
-        batch, heads, _, width = new.shape
-        return new.new_empty((batch, heads, self.capacity, width), dtype=self.dtype)
 
 
 class Cache:

@@ -90,9 +90,15 @@ class ModelConfig:
         if not 0 <= self.dropout < 1:
             raise ValueError(f"model.dropout={self.dropout:g} must be 0 or more, and below 1.")
         if self.head_width is None and self.d_model % self.n_heads:
-            raise ValueError(self._heads_message())
-        check_options(self)
-        check_patterns(self)
+            divisors = [n for n in range(1, self.d_model + 1) if self.d_model % n == 0]
+            nearest = min(divisors, key=lambda n: abs(n - self.n_heads))
+            raise ValueError(
+                f"model.n_heads={self.n_heads} does not divide model.d_model={self.d_model} "
+                f"({self.d_model} % {self.n_heads} = {self.d_model % self.n_heads}); "
+                f"type model.n_heads={nearest}."
+            )
+        _check_options(self)
+        _check_patterns(self)
 
     def __hash__(self) -> int:
         # The patterns are lists, which are not hashable.
@@ -104,14 +110,10 @@ class ModelConfig:
         return self.head_width or self.d_model // self.n_heads
 
     @property
-    def layer_positions(self) -> list[str]:
-        """The position encoding's name, or ``none``, for each layer."""
-        return _repeated(self.position_pattern or [self.position.name], self.n_layers)
-
-    @property
     def layer_reaches(self) -> list[str]:
         """For each layer ``local`` if the attention window applies in it, else ``global``."""
-        return _repeated(self.attention_pattern or ["local"], self.n_layers)
+        pattern = self.attention_pattern or ["local"]
+        return pattern * (self.n_layers // len(pattern))
 
     @property
     def width(self) -> int:
@@ -122,18 +124,8 @@ class ModelConfig:
             return self.d_ff
         return matched_width(self.ffn.name, self.d_ff, self.match_tolerance)
 
-    def _heads_message(self) -> str:
-        divisors = [n for n in range(1, self.d_model + 1) if self.d_model % n == 0]
-        nearest = min(divisors, key=lambda n: abs(n - self.n_heads))
-        return (
-            f"model.n_heads={self.n_heads} does not divide model.d_model={self.d_model} "
-            f"({self.d_model} % {self.n_heads} = {self.d_model % self.n_heads}); "
-            f"type model.n_heads={nearest}."
-        )
 
-
-def check_options(config: ModelConfig) -> None:
-    """Raise a ValueError for values that are not possible, or have no effect."""
+def _check_options(config: ModelConfig) -> None:
     hint = "for example 30; type null for no cap"
     check_positive("model.logit_softcap", config.logit_softcap, hint)
     if not 0 <= config.z_loss < 1:
@@ -152,8 +144,7 @@ def check_options(config: ModelConfig) -> None:
         )
 
 
-def check_patterns(config: ModelConfig) -> None:
-    """Raise a ValueError for patterns that do not fit the depth or the components."""
+def _check_patterns(config: ModelConfig) -> None:
     position = config.position.name
     _check_pattern("position", config.position_pattern, (position, "none"), config.n_layers)
     _check_pattern("attention", config.attention_pattern, ("local", "global"), config.n_layers)
@@ -186,7 +177,3 @@ def _check_pattern(
             f"{key} has {len(pattern)} entries, which do not divide model.n_layers={n_layers}; "
             "give it a length that does."
         )
-
-
-def _repeated(pattern: list[str], n_layers: int) -> list[str]:
-    return pattern * (n_layers // len(pattern))

@@ -69,7 +69,11 @@ def locate(
     offset = 0 if cache is None else cache.length
     if end_of_text is not None:
         ended = tokens.new_zeros(len(tokens)) if cache is None else cache.ended
-        documents = _number_documents(tokens == end_of_text, ended, documents)
+        ends = tokens == end_of_text
+        # The number of documents that ended before each token.
+        numbers = ended[:, None] + ends.cumsum(1) - ends.long()
+        # Combine both ids; no sequence has 2^32 documents.
+        documents = numbers if documents is None else documents.long() * (1 << 32) + numbers
     index = torch.arange(offset, offset + tokens.shape[1], device=tokens.device)
     query_positions = index if positions is None else positions
     key_positions, key_documents = query_positions, documents
@@ -91,15 +95,6 @@ def restarted(documents: Tensor) -> Tensor:
     changes = documents[:, 1:] != documents[:, :-1]
     starts = torch.nn.functional.pad(changes, (1, 0)) * index
     return index - starts.cummax(1).values
-
-
-def _number_documents(ends: Tensor, ended: Tensor, documents: Tensor | None) -> Tensor:
-    """Number documents (batch, length) by the ends before each token, within given documents."""
-    numbers: Tensor = ended[:, None] + ends.cumsum(1) - ends.long()
-    if documents is None:
-        return numbers
-    # Combine both ids; no sequence has 2^32 documents.
-    return documents.long() * (1 << 32) + numbers
 
 
 def _append(

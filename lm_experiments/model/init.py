@@ -243,6 +243,7 @@ def multipliers(config: ModelConfig) -> Multipliers:
     return scheme.multipliers()
 
 
+@torch.no_grad()
 def initialise(model: nn.Module, config: ModelConfig, seed: int) -> None:
     """Initialise every parameter of ``model`` (on the CPU) in place.
 
@@ -253,46 +254,40 @@ def initialise(model: nn.Module, config: ModelConfig, seed: int) -> None:
     Raises:
         TypeError: if a module has parameters but no ``reset_parameters``.
     """
-    filler = _Filler(config, seed)
+    fill = _filler(config, seed)
     done: set[int] = set()
     for name, module in model.named_modules():
         own = [p for p in module.parameters(recurse=False) if id(p) not in done]
-        if own:
-            filler.fill(module, name)
         done.update(map(id, own))
-
-
-class _Filler:
-    """Initialises one module at a time by the scheme and the factors of the placement."""
-
-    def __init__(self, config: ModelConfig, seed: int) -> None:
-        self.seed = seed
-        self.scheme: InitScheme = build("init", config.init, config)
-        self.zeros = RESIDUAL_ROLES if getattr(config.init.options, "zero_outputs", False) else ()
-        self.gained, gain = GAINS.get(config.placement.name, (frozenset(), lambda n_layers: 1.0))
-        self.gain = gain(config.n_layers)
-
-    @torch.no_grad()
-    def fill(self, module: nn.Module, name: str) -> None:
-        """Fill the parameters of ``module`` itself, not of its children."""
+        if not own:
+            continue
         if isinstance(module, nn.Linear):
             role = module.role if isinstance(module, Projection) else "up"
-            self._fill(module.weight, role, f"{name}.weight")
+            fill(module.weight, role, f"{name}.weight")
             if module.bias is not None:
                 nn.init.zeros_(module.bias)
         elif isinstance(module, nn.Embedding):
-            self._fill(module.weight, "embedding", f"{name}.weight")
+            fill(module.weight, "embedding", f"{name}.weight")
         else:
-            _reset(module, keyed_seed(self.seed, name))
+            _reset(module, keyed_seed(seed, name))
 
-    def _fill(self, weight: Tensor, role: str, name: str) -> None:
-        if role in self.zeros:
+
+def _filler(config: ModelConfig, seed: int) -> Callable[[Tensor, str, str], None]:
+    """Return a function that fills a weight, by the scheme and the factors of the placement."""
+    scheme: InitScheme = build("init", config.init, config)
+    zeros = RESIDUAL_ROLES if getattr(config.init.options, "zero_outputs", False) else ()
+    gained, gain = GAINS.get(config.placement.name, (frozenset(), lambda n_layers: 1.0))
+
+    def fill(weight: Tensor, role: str, name: str) -> None:
+        if role in zeros:
             weight.zero_()
             return
-        generator = torch.Generator().manual_seed(keyed_seed(self.seed, name))
-        self.scheme.fill(weight, role, generator)
-        if role in self.gained:
-            weight.mul_(self.gain)
+        generator = torch.Generator().manual_seed(keyed_seed(seed, name))
+        scheme.fill(weight, role, generator)
+        if role in gained:
+            weight.mul_(gain(config.n_layers))
+
+    return fill
 
 
 def _reset(module: nn.Module, seed: int) -> None:

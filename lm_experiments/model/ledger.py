@@ -12,7 +12,7 @@ from functools import cache
 from torch import nn
 
 from lm_experiments.model.config import ModelConfig
-from lm_experiments.model.transformer import Transformer, sketch_model
+from lm_experiments.model.transformer import sketch_model
 
 
 @dataclass(frozen=True)
@@ -45,7 +45,12 @@ class Ledger:
 def count(config: ModelConfig) -> Ledger:
     """Count the parameters and FLOPs of the architecture ``config`` describes, once for each."""
     model = sketch_model(config)
-    parts = _parameters_by_part(model)
+    parts = dict.fromkeys(("embedding", "position", "attention", "ffn", "norms", "head"), 0)
+    for name, parameter in model.named_parameters():
+        path = name.split(".")
+        # Parameters of a block are named blocks.LAYER.PART...
+        part = path[2] if path[0] == "blocks" else path[0]
+        parts[part if part in parts else "norms"] += parameter.numel()
     total = sum(parts.values())
     return Ledger(
         parameters=total,
@@ -70,17 +75,3 @@ def forward_flops(model: nn.Module, length: int) -> int:
         elif callable(flops := getattr(module, "flops", None)):
             total += flops(length)
     return total
-
-
-def _parameters_by_part(model: Transformer) -> dict[str, int]:
-    parts = dict.fromkeys(("embedding", "position", "attention", "ffn", "norms", "head"), 0)
-    for name, parameter in model.named_parameters():
-        parts[_part(name)] += parameter.numel()
-    return parts
-
-
-def _part(name: str) -> str:
-    first, *rest = name.split(".")
-    if first == "blocks":
-        first = rest[1]
-    return first if first in ("embedding", "position", "attention", "ffn", "head") else "norms"

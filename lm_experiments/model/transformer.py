@@ -36,7 +36,10 @@ class Transformer(nn.Module):
         placement: Placement = build("placement", config.placement)
         self.embedding = nn.Embedding(config.vocab_size, config.d_model)
         self.embedding_norm = self._build_norm() if config.embedding_norm else None
-        self.position = self._build_position()
+        sizes = PositionSizes(
+            config.d_model, config.n_heads, config.width_of_head, config.context_length
+        )
+        self.position: Position = build("position", config.position, sizes)
         self.blocks = nn.ModuleList(
             self._build_block(placement, reach == "local") for reach in config.layer_reaches
         )
@@ -52,10 +55,7 @@ class Transformer(nn.Module):
         documents: Tensor | None = None,
         cache: Cache | None = None,
     ) -> Tensor:
-        """Return the logits (batch, length, vocabulary) for ``tokens`` (batch, length).
-
-        See `hidden` for the arguments.
-        """
+        """Return the logits (batch, length, vocabulary); see `hidden` for the arguments."""
         return self.logits(self.hidden(tokens, positions, documents, cache))
 
     def logits(self, hidden: Tensor) -> Tensor:
@@ -65,10 +65,7 @@ class Transformer(nn.Module):
         return logits if cap is None else cap * torch.tanh(logits / cap)
 
     def loss(self, tokens: Tensor, targets: Tensor, z_loss: float = 0.0) -> Tensor:
-        """Return the summed loss in nats over the valid ``targets`` (see `sum_of_losses`).
-
-        ``z_loss`` is the weight of the squared log-partition function, 0 in validation.
-        """
+        """Return the summed loss in nats over the valid ``targets``, as `sum_of_losses`."""
         hidden, cap = self.hidden(tokens), self.config.logit_softcap
         return sum_of_losses(hidden, self.head.weight, targets, cap, z_loss)
 
@@ -135,9 +132,10 @@ class Transformer(nn.Module):
         phases = self.position.phases(location.positions)
         shared: dict[tuple[bool, int | None], AttentionContext] = {}
         contexts = []
-        for block, name in zip(self.blocks, self.config.layer_positions, strict=True):
+        pattern = self.config.position_pattern or [self.config.position.name]
+        for layer, block in enumerate(self.blocks):
             attention = cast(Attention, block.attention)
-            encoded = name == self.config.position.name
+            encoded = pattern[layer % len(pattern)] == self.config.position.name
             key = (encoded, attention.window)
             if key not in shared:
                 shared[key] = attention_context(
@@ -187,22 +185,6 @@ class Transformer(nn.Module):
 
     def _build_block(self, placement: Placement, local: bool) -> Block:
         c = self.config
-        attention, ffn = self._build_attention(local), self._build_ffn()
-        kind = ParallelBlock if placement.parallel else Block
-        return kind(placement, self._build_norm, attention, ffn, c.dropout, c.n_layers)
-
-    def _build_norm(self) -> Norm:
-        norm: Norm = build("norm", self.config.norm, self.config.d_model)
-        return norm
-
-    def _build_position(self) -> Position:
-        c = self.config
-        sizes = PositionSizes(c.d_model, c.n_heads, c.width_of_head, c.context_length)
-        position: Position = build("position", c.position, sizes)
-        return position
-
-    def _build_attention(self, local: bool) -> Attention:
-        c = self.config
         sizes = AttentionSizes(
             c.d_model,
             c.n_heads,
@@ -212,13 +194,14 @@ class Transformer(nn.Module):
             local,
             self.multipliers.attention_scale,
         )
-        built: Attention = build("attention", c.attention, sizes)
-        return built
+        attention: Attention = build("attention", c.attention, sizes)
+        ffn: FeedForward = build("ffn", c.ffn, c.d_model, c.width, c.bias)
+        kind = ParallelBlock if placement.parallel else Block
+        return kind(placement, self._build_norm, attention, ffn, c.dropout, c.n_layers)
 
-    def _build_ffn(self) -> FeedForward:
-        c = self.config
-        built: FeedForward = build("ffn", c.ffn, c.d_model, c.width, c.bias)
-        return built
+    def _build_norm(self) -> Norm:
+        norm: Norm = build("norm", self.config.norm, self.config.d_model)
+        return norm
 
 
 def build_model(config: ModelConfig, seed: int) -> Transformer:

@@ -16,7 +16,7 @@ from torch import Tensor, nn
 from transformers import AutoConfig, AutoModelForCausalLM
 from transformers.utils import logging
 
-from lm_experiments.interop.convert import FAMILIES, from_hf, load_hf, to_hf
+from lm_experiments.interop import FAMILIES, from_hf, load_hf, to_hf
 from lm_experiments.interop.options import options_of
 from lm_experiments.model import ModelConfig, Transformer, build_model, choose
 

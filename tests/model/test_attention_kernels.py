@@ -27,7 +27,7 @@ SIZES = PositionSizes(d_model=HEADS * WIDTH, n_heads=HEADS, head_width=WIDTH, co
 TOKENS = torch.zeros(BATCH, LENGTH, dtype=torch.long)
 DOCUMENTS = torch.tensor([[0] * 5 + [1] * 7, [0] * 12])
 
-Kernel = Callable[[Tensor, Tensor, Tensor, AttentionContext, float | None, float | None], Tensor]
+Kernel = Callable[[Tensor, Tensor, Tensor, AttentionContext, float | None], Tensor]
 
 
 def position(name: str) -> Position:
@@ -38,20 +38,23 @@ def position(name: str) -> Position:
     return built
 
 
-def dense(position: Position, location: Location, window: int | None) -> AttentionContext:
+def dense(
+    position: Position, location: Location, window: int | None, softcap: float | None
+) -> AttentionContext:
     """Return the context with an explicit mask, also if a faster kernel would do."""
     mask = attention_kernels.boolean_mask(location, window)
     bias = position.bias(location.query_positions, location.key_positions)
-    return AttentionContext(
-        position, None, False, mask if bias is None else bias.masked_fill(~mask, -1e30)
-    )
+    if bias is not None:
+        mask = bias.masked_fill(~mask, -1e30)
+    return AttentionContext(position, None, False, mask, softcap=softcap)
 
 
-def in_blocks(position: Position, location: Location, window: int | None) -> AttentionContext:
+def in_blocks(
+    position: Position, location: Location, window: int | None, softcap: float | None
+) -> AttentionContext:
     bias = position.bias(location.query_positions, location.key_positions)
-    return AttentionContext(
-        position, None, False, bias=bias, block_mask=block_mask(location, window)
-    )
+    blocks = block_mask(location, window)
+    return AttentionContext(position, None, False, None, bias, blocks, softcap)
 
 
 def problem(kv_heads: int) -> tuple[Tensor, Tensor, Tensor]:
@@ -60,8 +63,10 @@ def problem(kv_heads: int) -> tuple[Tensor, Tensor, Tensor]:
     return query, key, value
 
 
-def values_and_gradients(kernel: Kernel, parts: tuple[Tensor, ...], *rest: object) -> list[Tensor]:
-    out = kernel(*parts, *rest)  # type: ignore[arg-type]
+def values_and_gradients(
+    kernel: Kernel, parts: tuple[Tensor, Tensor, Tensor], context: AttentionContext
+) -> list[Tensor]:
+    out = kernel(*parts, context, 0.3)
     weights = torch.linspace(-1, 1, out.numel()).view_as(out)
     return [out, *torch.autograd.grad((out * weights).sum(), parts)]
 
@@ -81,15 +86,14 @@ def test_all_kernels_agree(
     parts, encoding = problem(kv_heads), position(name)
     location = locate(TOKENS, documents=documents)
     chosen = attention_context(encoding, None, location, WIDTH, window, softcap)
-    rest = (0.3, softcap)
-    written = dense(encoding, location, window)
-    expected = values_and_gradients(eager_attention, parts, written, *rest)
-    found = values_and_gradients(attend, parts, chosen, *rest)
+    written = dense(encoding, location, window, softcap)
+    expected = values_and_gradients(eager_attention, parts, written)
+    found = values_and_gradients(attend, parts, chosen)
     torch.testing.assert_close(found, expected, atol=2e-5, rtol=1e-5)
     # FlexAttention has no gradients on a CPU.
     fixed = [part.detach() for part in parts]
     with torch.no_grad():
-        by_blocks = flex(*fixed, in_blocks(encoding, location, window), *rest)
+        by_blocks = flex(*fixed, in_blocks(encoding, location, window, softcap), 0.3)
     torch.testing.assert_close(by_blocks, expected[0].detach(), atol=2e-5, rtol=1e-5)
 
 
@@ -117,9 +121,9 @@ def test_the_fast_kernel_gives_the_bits_it_always_gave() -> None:
 def test_other_types_stay_what_they_are(dtype: torch.dtype, softcap: float | None) -> None:
     parts = [part.to(dtype) for part in problem(KV_HEADS)]
     chosen = attention_context(position("alibi"), None, locate(TOKENS), WIDTH, 5, softcap)
-    out = attend(*parts, chosen, None, softcap)
+    out = attend(*parts, chosen)
     assert out.dtype == dtype
-    exact = attend(*(part.float() for part in parts), chosen, None, softcap)
+    exact = attend(*(part.float() for part in parts), chosen)
     torch.testing.assert_close(out.float(), exact, atol=0.03, rtol=0.03)
 
 

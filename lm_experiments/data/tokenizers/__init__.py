@@ -6,39 +6,26 @@ import json
 from collections.abc import Iterable
 from pathlib import Path
 
+# The import of a module registers its tokenizers.
+from lm_experiments.data.tokenizers import pretrained  # noqa: F401
 from lm_experiments.data.tokenizers.base import END_OF_TEXT, Ids, Tokenizer
-from lm_experiments.data.tokenizers.learned import (
-    BYTES,
-    BPETokenizer,
-    ByteTokenizer,
-    CharTokenizer,
-    grouped,
-)
-from lm_experiments.data.tokenizers.pretrained import FileTokenizer, GPT2Tokenizer, NoTokenizer
+from lm_experiments.data.tokenizers.learned import BPETokenizer, grouped
 from lm_experiments.errors import InputError
 from lm_experiments.registry import Choice, component, options_of
 
 __all__ = [
-    "BYTES",
     "END_OF_TEXT",
     "BPETokenizer",
-    "ByteTokenizer",
-    "CharTokenizer",
-    "FileTokenizer",
-    "GPT2Tokenizer",
     "Ids",
-    "NoTokenizer",
     "Tokenizer",
     "files_hash",
     "grouped",
     "load_tokenizer",
-    "tokenizer_class",
     "train_tokenizer",
 ]
 
 
-def tokenizer_class(name: str) -> type[Tokenizer]:
-    """Return the class of a tokenizer by its name; an unknown one is an `InputError`."""
+def _class(name: str) -> type[Tokenizer]:
     found = component("tokenizer", name).build
     assert isinstance(found, type) and issubclass(found, Tokenizer)
     return found
@@ -46,7 +33,7 @@ def tokenizer_class(name: str) -> type[Tokenizer]:
 
 def train_tokenizer(texts: Iterable[str], choice: Choice) -> Tokenizer:
     """Build the chosen tokenizer, from the training texts alone or from its files."""
-    return tokenizer_class(choice.name).train(texts, options_of("tokenizer", choice))
+    return _class(choice.name).train(texts, options_of("tokenizer", choice))
 
 
 def files_hash(choice: Choice) -> str | None:
@@ -54,14 +41,14 @@ def files_hash(choice: Choice) -> str | None:
 
     Raises `InputError` where they cannot be read.
     """
-    return tokenizer_class(choice.name).files_hash(options_of("tokenizer", choice))
+    return _class(choice.name).files_hash(options_of("tokenizer", choice))
 
 
 def load_tokenizer(path: Path) -> Tokenizer:
     """Read a tokenizer that `save` wrote; raises `InputError` where there is none."""
     try:
         saved = json.loads(path.read_text(encoding="utf-8"))
-        return tokenizer_class(saved["name"]).from_state(saved["state"])
+        return _class(saved["name"]).from_state(saved["state"])
     except OSError as error:
         raise InputError(f"{path} cannot be read as a tokenizer: {error.strerror}") from error
     except Exception as error:  # the backend raises bare exceptions on a damaged vocabulary

@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any, ClassVar
 
 import numpy as np
+import tokenizers as hf
 from numpy.typing import NDArray
 
 from lm_experiments.data.hashing import hash_of
@@ -119,3 +120,18 @@ class Tokenizer(ABC):
     def save(self, path: Path) -> None:
         """Write the tokenizer to one JSON file."""
         path.write_text(json.dumps({"name": self.name, "state": self.state()}), encoding="utf-8")
+
+
+class BackedTokenizer(Tokenizer):
+    """A tokenizer of the `tokenizers` library."""
+
+    def __init__(self, backend: hf.Tokenizer) -> None:
+        self._backend = backend
+
+    def encode(self, text: str) -> Ids:
+        """Return the ids of one text, shape (tokens,)."""
+        return self.encode_batch([text])[0]
+
+    def decode_ordinary(self, ids: list[int]) -> str:
+        """Return the text of ids among which there is no end of text."""
+        return self._backend.decode(ids, skip_special_tokens=False)

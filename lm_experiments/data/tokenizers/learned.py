@@ -5,6 +5,7 @@ Their end-of-text token is the last id.
 
 from __future__ import annotations
 
+import itertools
 import json
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
@@ -17,7 +18,7 @@ from numpy.typing import NDArray
 from tokenizers import decoders, models, pre_tokenizers, trainers
 
 from lm_experiments.data.tokenizer_sample import LONGEST_PIECE, chunks, sample
-from lm_experiments.data.tokenizers.base import UNKNOWN, Ids, Tokenizer
+from lm_experiments.data.tokenizers.base import UNKNOWN, BackedTokenizer, Ids, Tokenizer
 from lm_experiments.errors import InputError
 from lm_experiments.registry import NoOptions, register
 
@@ -68,7 +69,6 @@ class CharTokenizer(Tokenizer):
     learns_from_text = True
 
     def __init__(self, characters: str) -> None:
-        """Take the known characters in the order of their code points."""
         self.characters = characters
         self._codes = _code_points(characters)
 
@@ -144,7 +144,7 @@ class BPEOptions:
 
 
 @register("tokenizer", "bpe", BPEOptions)
-class BPETokenizer(Tokenizer):
+class BPETokenizer(BackedTokenizer):
     """Byte-level byte-pair encoding (Sennrich et al. 2016; bytes as in Radford et al. 2019).
 
     Text is first divided as in GPT-2 into words, numbers, signs and spaces, here of at most 32
@@ -152,10 +152,6 @@ class BPETokenizer(Tokenizer):
     """
 
     learns_from_text = True
-
-    def __init__(self, backend: hf.Tokenizer) -> None:
-        """Take a trained tokenizer of the `tokenizers` library."""
-        self._backend = backend
 
     @classmethod
     def train(cls, texts: Iterable[str], options: BPEOptions) -> BPETokenizer:
@@ -192,24 +188,17 @@ class BPETokenizer(Tokenizer):
         """The number of bytes and merges."""
         return self._backend.get_vocab_size()
 
-    def encode(self, text: str) -> Ids:
-        """Return the ids of one text, which is encoded in chunks so that memory stays bounded."""
-        return self.encode_batch([text])[0]
-
     def encode_batch(self, texts: Sequence[str]) -> list[Ids]:
-        """Return the ids of each text, using all cores."""
+        """Return the ids of each text, on all cores, in chunks so that memory stays bounded."""
         parts = [list(chunks(text)) for text in texts]
-        encoded = self._encode_chunks([chunk for part in parts for chunk in part])
-        return [_joined(encoded, len(part)) for part in parts]
-
-    def _encode_chunks(self, parts: list[str]) -> Iterator[Ids]:
-        for group in grouped(parts, most_characters=1 << 20):
-            for encoding in self._backend.encode_batch_fast(group, add_special_tokens=False):
-                yield np.array(encoding.ids, dtype=np.int32)
-
-    def decode_ordinary(self, ids: list[int]) -> str:
-        """Return the text of ids."""
-        return self._backend.decode(ids, skip_special_tokens=False)
+        groups = grouped(itertools.chain(*parts), most_characters=1 << 20)
+        encoded = (
+            np.array(encoding.ids, dtype=np.int32)
+            for group in groups
+            for encoding in self._backend.encode_batch_fast(group, add_special_tokens=False)
+        )
+        empty = np.zeros(0, dtype=np.int32)
+        return [np.concatenate([empty, *itertools.islice(encoded, len(part))]) for part in parts]
 
 
 def _untrained() -> hf.Tokenizer:
@@ -227,11 +216,6 @@ def _untrained() -> hf.Tokenizer:
     )
     backend.decoder = decoders.ByteLevel()
     return backend
-
-
-def _joined(encoded: Iterator[Ids], count: int) -> Ids:
-    parts = [next(encoded) for _ in range(count)]
-    return np.concatenate(parts) if parts else np.zeros(0, dtype=np.int32)
 
 
 def grouped(

@@ -18,14 +18,13 @@ from numpy.typing import NDArray
 from tokenizers import decoders, models, pre_tokenizers
 
 from lm_experiments.data.hashing import hash_of
-from lm_experiments.data.tokenizers.base import END_OF_TEXT, Ids, Tokenizer
+from lm_experiments.data.tokenizers.base import END_OF_TEXT, BackedTokenizer, Ids, Tokenizer
 from lm_experiments.errors import InputError
 from lm_experiments.fields import Use
 from lm_experiments.registry import register
 
 JSON_FILE = "a tokenizer.json"
 GPT2_FOLDER = "a folder with vocab.json and merges.txt, or with encoder.json and vocab.bpe"
-GPT2_FILES = (("vocab.json", "merges.txt"), ("encoder.json", "vocab.bpe"))
 
 
 @dataclass(frozen=True)
@@ -71,7 +70,7 @@ class NoTokenizerOptions:
 
 
 @register("tokenizer", "file", FileOptions)
-class FileTokenizer(Tokenizer):
+class FileTokenizer(BackedTokenizer):
     """A tokenizer of the `tokenizers` library, as its `tokenizer.json` describes it.
 
     Nothing is added at the start or the end of a text, and the names of special tokens in it are
@@ -80,7 +79,7 @@ class FileTokenizer(Tokenizer):
 
     def __init__(self, backend: hf.Tokenizer, end_of_text: str) -> None:
         """Take a tokenizer and the name of the token that ends its documents."""
-        self._backend = backend
+        super().__init__(backend)
         self.end_of_text = end_of_text
         backend.encode_special_tokens = True
         backend.no_padding()
@@ -126,18 +125,10 @@ class FileTokenizer(Tokenizer):
         unknown = getattr(self._backend.model, "unk_token", None)
         return None if unknown is None else self._backend.token_to_id(unknown)
 
-    def encode(self, text: str) -> Ids:
-        """Return the ids of one text."""
-        return self.encode_batch([text])[0]
-
     def encode_batch(self, texts: Sequence[str]) -> list[Ids]:
         """Return the ids of each text, using all cores."""
         encoded = self._backend.encode_batch_fast(list(texts), add_special_tokens=False)
         return [np.array(encoding.ids, dtype=np.int32) for encoding in encoded]
-
-    def decode_ordinary(self, ids: list[int]) -> str:
-        """Return the text of ids."""
-        return self._backend.decode(ids, skip_special_tokens=False)
 
     def token_bytes(self) -> NDArray[np.int64] | None:
         """Return the bytes of each id of a byte-level vocabulary, None for other kinds."""
@@ -185,7 +176,6 @@ class NoTokenizer(Tokenizer):
     """The unknown tokenizer of ready tokens: it has a size, and turns nothing into text."""
 
     def __init__(self, vocab_size: int) -> None:
-        """Take the number of ids."""
         self.size = vocab_size
 
     @classmethod
@@ -221,10 +211,6 @@ class NoTokenizer(Tokenizer):
         """Raise `InputError`: no text can be encoded."""
         raise self._unknown()
 
-    def decode(self, ids: Iterable[int]) -> str:
-        """Raise `InputError`: no text can be had."""
-        raise self._unknown()
-
     def decode_ordinary(self, ids: list[int]) -> str:
         """Raise `InputError`: no text can be had."""
         raise self._unknown()
@@ -243,7 +229,7 @@ def _json_file(typed: str) -> Path:
 
 def _gpt2_files(typed: str) -> tuple[Path, Path]:
     folder = Path(typed).expanduser()
-    for names in GPT2_FILES:
+    for names in (("vocab.json", "merges.txt"), ("encoder.json", "vocab.bpe")):
         vocabulary, merges = (folder / name for name in names)
         if vocabulary.is_file() and merges.is_file():
             return vocabulary, merges

@@ -16,7 +16,7 @@ from torch import Tensor, nn
 
 @dataclass(frozen=True)
 class PositionSizes:
-    """The model sizes that position encodings are built from."""
+    """The sizes of a model that its parts are built from."""
 
     d_model: int
     n_heads: int

@@ -56,6 +56,15 @@ class T5Options:
     buckets: int = 32
     max_distance: int = 128
 
+    def __post_init__(self) -> None:
+        if self.buckets < 2:
+            raise ValueError(f"model.position.buckets={self.buckets} must be at least 2.")
+        if self.max_distance <= self.buckets // 2:
+            raise ValueError(
+                f"model.position.max_distance={self.max_distance} must be above half of "
+                f"model.position.buckets={self.buckets}; type {self.buckets // 2 + 1} or more."
+            )
+
 
 @register("position", "t5", T5Options)
 class T5Bias(FixedTable):
@@ -66,7 +75,6 @@ class T5Bias(FixedTable):
 
     def __init__(self, options: T5Options, sizes: PositionSizes) -> None:
         super().__init__(options, sizes)
-        _check(options)
         self.options = options
         self.d_model = sizes.d_model
         self.weight = nn.Parameter(torch.empty(options.buckets, sizes.n_heads))
@@ -94,13 +102,3 @@ def bucket(distance: int, options: T5Options) -> int:
         return distance
     share = math.log(distance / exact) / math.log(options.max_distance / exact)
     return min(exact + int(share * (options.buckets - exact)), options.buckets - 1)
-
-
-def _check(options: T5Options) -> None:
-    if options.buckets < 2:
-        raise ValueError(f"model.position.buckets={options.buckets} must be at least 2.")
-    if options.max_distance <= options.buckets // 2:
-        raise ValueError(
-            f"model.position.max_distance={options.max_distance} must be above half of "
-            f"model.position.buckets={options.buckets}; type {options.buckets // 2 + 1} or more."
-        )

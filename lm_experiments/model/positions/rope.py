@@ -3,13 +3,20 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import ClassVar
 
 import torch
 from torch import Tensor
 
 from lm_experiments.model.checks import check_choice, check_positive
 from lm_experiments.model.positions.base import PositionSizes, PositionTable
-from lm_experiments.model.positions.scaling import angles, scaled_frequencies, yarn_magnitude
+from lm_experiments.model.positions.scaling import (
+    SCALINGS,
+    angles,
+    scaled_frequencies,
+    scaling_options,
+    yarn_magnitude,
+)
 from lm_experiments.registry import register
 
 
@@ -47,16 +54,16 @@ class RoPEOptions:
     beta_fast: float | None = None
     beta_slow: float | None = None
 
+    PAIRINGS: ClassVar = ("interleaved", "half")
 
-# The options that some scaling uses.
-SCALING_OPTIONS = (
-    "factor",
-    "original_context",
-    "low_freq_factor",
-    "high_freq_factor",
-    "beta_fast",
-    "beta_slow",
-)
+    def __post_init__(self) -> None:
+        check_choice("model.position.pairing", self.pairing, self.PAIRINGS)
+        check_positive("model.position.theta", self.theta, "for example 10000")
+        if not 0 < self.fraction <= 1:
+            raise ValueError(
+                f"model.position.fraction={self.fraction:g} must be above 0 and at most 1; "
+                "1 rotates all columns."
+            )
 
 
 @register("position", "rope", RoPEOptions)
@@ -70,11 +77,8 @@ class RoPE(PositionTable):
         ValueError: for options that are not possible.
     """
 
-    PAIRINGS = ("interleaved", "half")
-
     def __init__(self, options: RoPEOptions, sizes: PositionSizes) -> None:
         super().__init__(options, sizes)
-        _check(options, self.PAIRINGS)
         self.options = options
         self.length = sizes.context_length
         self.columns = rotated_columns(options.fraction, sizes.head_width)
@@ -82,7 +86,7 @@ class RoPE(PositionTable):
 
     def _build_table(self, device: torch.device | None = None) -> Tensor:
         o = self.options
-        given = {name: getattr(o, name) for name in SCALING_OPTIONS}
+        given = {name: getattr(o, name) for kind in SCALINGS for name in scaling_options(kind)}
         radians = angles(self.length, scaled_frequencies(o.scaling, given, self.columns, o.theta))
         waves = torch.stack((radians.cos(), radians.sin()))
         if o.scaling == "yarn":
@@ -136,13 +140,3 @@ def rotated_columns(fraction: float, head_width: int) -> int:
         f"position=rope rotates pairs of columns, but model.position.fraction={fraction:g} of the "
         f"head width {head_width} is {columns:g}, which is not an even number; {remedy}"
     )
-
-
-def _check(options: RoPEOptions, pairings: tuple[str, ...]) -> None:
-    check_choice("model.position.pairing", options.pairing, pairings)
-    check_positive("model.position.theta", options.theta, "for example 10000")
-    if not 0 < options.fraction <= 1:
-        raise ValueError(
-            f"model.position.fraction={options.fraction:g} must be above 0 and at most 1; "
-            "1 rotates all columns."
-        )

@@ -5,9 +5,9 @@ Everything is computed in float64; tables are rounded to float32 once.
 
 from __future__ import annotations
 
+import inspect
 import math
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
 
 import torch
 from torch import Tensor
@@ -50,8 +50,8 @@ def _yarn(
     theta: float,
     factor: float,
     original_context: float,
-    beta_fast: float,
-    beta_slow: float,
+    beta_fast: float = 32.0,
+    beta_slow: float = 1.0,
 ) -> Tensor:
     """Scale only pairs with few rotations within the original context (Peng et al. 2023).
 
@@ -81,8 +81,8 @@ def _llama3(
     theta: float,
     factor: float,
     original_context: float,
-    low_freq_factor: float,
-    high_freq_factor: float,
+    low_freq_factor: float = 1.0,
+    high_freq_factor: float = 4.0,
 ) -> Tensor:
     """Scale pairs with fewer than ``low_freq_factor`` rotations, with a ramp up to the other limit.
 
@@ -94,30 +94,12 @@ def _llama3(
     return plain * kept + plain / factor * (1 - kept)
 
 
-@dataclass(frozen=True)
-class Scaling:
-    """A way to scale frequencies.
-
-    Attributes:
-        frequencies: called with the number of rotated columns, theta, and its options.
-        reads: its options with their defaults; None if required.
-    """
-
-    frequencies: Callable[..., Tensor]
-    reads: Mapping[str, float | None]
-
-
-SCALINGS = {
-    "none": Scaling(_none, {}),
-    "linear": Scaling(_linear, {"factor": None}),
-    "ntk": Scaling(_ntk, {"factor": None}),
-    "yarn": Scaling(
-        _yarn, {"factor": None, "original_context": None, "beta_fast": 32.0, "beta_slow": 1.0}
-    ),
-    "llama3": Scaling(
-        _llama3,
-        {"factor": None, "original_context": None, "low_freq_factor": 1.0, "high_freq_factor": 4.0},
-    ),
+SCALINGS: Mapping[str, Callable[..., Tensor]] = {
+    "none": _none,
+    "linear": _linear,
+    "ntk": _ntk,
+    "yarn": _yarn,
+    "llama3": _llama3,
 }
 EXAMPLES = {"factor": "4", "original_context": "2048"}
 # In each pair, the first option must be below the second.
@@ -139,7 +121,13 @@ def scaled_frequencies(
         ValueError: for an unknown name, and for options that are missing, unused or out of range.
     """
     check_choice("model.position.scaling", name, SCALINGS)
-    return SCALINGS[name].frequencies(columns, theta, **_checked(name, given))
+    return SCALINGS[name](columns, theta, **_checked(name, given))
+
+
+def scaling_options(name: str) -> dict[str, float | None]:
+    """Return the options of a scaling with their defaults, None if required."""
+    _, _, *options = inspect.signature(SCALINGS[name]).parameters.values()
+    return {o.name: None if o.default is o.empty else o.default for o in options}
 
 
 def yarn_magnitude(factor: float) -> float:
@@ -148,11 +136,10 @@ def yarn_magnitude(factor: float) -> float:
 
 
 def _checked(name: str, given: Mapping[str, float | None]) -> dict[str, float]:
-    """Return the options of a scaling, with defaults filled in."""
-    reads = SCALINGS[name].reads
+    reads = scaling_options(name)
     for option, value in given.items():
         if value is not None and option not in reads:
-            readers = [other for other, scaling in SCALINGS.items() if option in scaling.reads]
+            readers = [other for other in SCALINGS if option in scaling_options(other)]
             raise ValueError(
                 f"model.position.{option}={value:g} is not read by model.position.scaling={name}; "
                 f"leave it out, or choose a scaling that reads it: {', '.join(readers)}."

@@ -26,7 +26,7 @@ from lm_experiments.model.positions import (
 from lm_experiments.model.transformer import sketch_model
 from lm_experiments.registry import NoOptions, component, names
 
-PAIRINGS = RoPE.PAIRINGS
+PAIRINGS = RoPEOptions.PAIRINGS
 
 
 def rope(width: int = 4, length: int = 64, **options: Any) -> RoPE:
