@@ -20,8 +20,10 @@ from lm_experiments.benchmark import lightning_run, peers, startup
 from lm_experiments.benchmark.rounds import Measurement, measure, summarise, table
 from lm_experiments.benchmark.step import PlainStep
 from lm_experiments.errors import InputError
+from lm_experiments.launch.task import Task
 from lm_experiments.model import Choice, ModelConfig, build_model
 from lm_experiments.registry import choose
+from lm_experiments.rundir.results import DONE
 from lm_experiments.training.config import BatchConfig, RunConfig
 
 SHAPE = ModelConfig(
@@ -57,7 +59,7 @@ def stub(monkeypatch: pytest.MonkeyPatch) -> Callable[..., None]:
             return model, model
 
         monkeypatch.setitem(sys.modules, "stub", types.ModuleType("stub"))
-        monkeypatch.setitem(peers.PEERS, "stub", peers.Peer("stub", build))
+        monkeypatch.setitem(peers.PEERS, "stub", build)
 
     return install
 
@@ -203,17 +205,17 @@ def test_startup_ends_where_the_first_row_is_on_disk(
 ) -> None:
     now = [100.0]
 
-    def train(run_dir: Path, *rest: object) -> int:
+    def train(task: Task) -> types.SimpleNamespace:
         now[0] += 7.0
-        (run_dir / "metrics.jsonl").write_text('{"step": 1}\n')
+        (task.directory / "metrics.jsonl").write_text('{"step": 1}\n')
         # The watcher looks every few milliseconds; what follows does not count.
         time.sleep(0.5)
         now[0] += 50.0
-        return 0
+        return types.SimpleNamespace(status=DONE)
 
     clock = types.SimpleNamespace(perf_counter=lambda: now[0])
     monkeypatch.setattr(startup, "time", clock)
-    monkeypatch.setattr(startup, "train_isolated", train)
+    monkeypatch.setattr(startup, "train", train)
     run = startup.one_more_run(text_run, tmp_path / "runs")
     assert [run(), run()] == [7.0, 7.0]
 

@@ -45,7 +45,7 @@ def test_the_ratio_is_that_of_whole_sweeps_and_the_overhead_what_is_not_training
     alone, ray = report.timings
     assert (alone.seconds, ray.seconds, ray.ratio) == (30.0, 12.0, 0.4)
     assert "the fastest sweep: 12.0 s, of which" in report.notes[0]
-    assert f"divided by {cores()}, are {12 * 2.0 / cores():.1f} s" in report.notes[0]
+    assert f"divided by {cores()} cores is {12 * 2.0 / cores():.1f} s" in report.notes[0]
     # A round to warm up and two more, whose order turns; each sweep trains anew.
     order = ["hydra/launcher=ray" in words for words in typed]
     assert order == [False, True, True, False, False, True]
@@ -82,7 +82,7 @@ def test_both_sweeps_train_all_their_runs(monkeypatch: pytest.MonkeyPatch, text_
         "data.val_fraction=0.1",
     )
     counted: list[float] = []
-    runs = measured._Sweeps._runs
+    runs = measured._Sweeps._training_seconds
 
     def count(self: measured._Sweeps, name: str) -> float:
         counted.append(runs(self, name))
@@ -90,7 +90,7 @@ def test_both_sweeps_train_all_their_runs(monkeypatch: pytest.MonkeyPatch, text_
 
     monkeypatch.setattr(measured, "WORDS", (*measured.WORDS[:-1], *small))
     monkeypatch.setattr(measured, "STEPS", "trainer.max_steps=2")
-    monkeypatch.setattr(measured._Sweeps, "_runs", count)
+    monkeypatch.setattr(measured._Sweeps, "_training_seconds", count)
     report = measured.sweep(1)
     alone, ray = report.timings
     assert alone.name.startswith("one after another")
