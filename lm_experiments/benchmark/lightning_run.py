@@ -10,17 +10,21 @@ from typing import Any
 
 from lightning.pytorch import Callback, Trainer
 
-from lm_experiments.benchmark.default_run import run_config
-from lm_experiments.benchmark.rounds import Measurement, check_rounds, summarise
+from lm_experiments.benchmark.rounds import Measurement, summarise
 from lm_experiments.benchmark.step import PlainStep
 from lm_experiments.data import PreparedData, TrainingBatches, prepare
-from lm_experiments.model import build_model
+from lm_experiments.model import ModelConfig, build_model
+from lm_experiments.registry import choose
 from lm_experiments.rundir.identity import Identity
-from lm_experiments.training.config import RunConfig, TrainerConfig
+from lm_experiments.training.config import BatchConfig, RunConfig, TrainerConfig
 from lm_experiments.training.devices import find_device
 from lm_experiments.training.fit import Run
+from lm_experiments.training.logger_config import NoLogger
+from lm_experiments.training.optimizers import AdamW
+from lm_experiments.training.schedules import Constant
 
 BARE, LIGHTNING = "bare loop", "Lightning run"
+VOCABULARY = 2048
 # Steps per round: one log interval, so that each round writes one row of metrics.
 BLOCK = 10
 
@@ -37,7 +41,6 @@ def lightning(rounds: int) -> Measurement:
 
 def default_run(rounds: int, cache_dir: Path) -> RunConfig:
     """Return the default run with the steps of ``rounds`` rounds and one warm-up round."""
-    check_rounds(rounds)
     steps = (rounds + 1) * BLOCK
     trainer = TrainerConfig(
         max_steps=steps,
@@ -47,6 +50,20 @@ def default_run(rounds: int, cache_dir: Path) -> RunConfig:
         checkpoint_every=steps,
     )
     return run_config(trainer, cache_dir)
+
+
+def run_config(trainer: TrainerConfig, cache_dir: Path) -> RunConfig:
+    """Return the configuration of the default run on the CPU, without W&B, with another trainer."""
+    return RunConfig(
+        model=ModelConfig(vocab_size=VOCABULARY),
+        data=BatchConfig(val_fraction=0.01),
+        tokenizer=choose("tokenizer", "bpe", {"vocab_size": VOCABULARY}),
+        optimizer=AdamW(),
+        schedule=Constant(),
+        trainer=trainer,
+        logger=NoLogger(),
+        cache_dir=str(cache_dir),
+    )
 
 
 def compare(config: RunConfig, run_dir: Path) -> Measurement:

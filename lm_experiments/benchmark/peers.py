@@ -6,7 +6,6 @@ import importlib
 import importlib.util
 import math
 from collections.abc import Callable
-from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
@@ -14,7 +13,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from lm_experiments.benchmark.rounds import Contestant, Measurement, measure, timed
+from lm_experiments.benchmark.rounds import Measurement, measure, timed
 from lm_experiments.benchmark.step import PlainStep, SummedLoss
 from lm_experiments.errors import InputError
 from lm_experiments.model import ModelConfig, build_model
@@ -30,20 +29,6 @@ NORM_EPS = 1e-5
 LOSS_TOLERANCE = 0.5
 
 
-@dataclass(frozen=True)
-class Peer:
-    """A public implementation of Llama.
-
-    Attributes:
-        package: the package it comes from.
-        build: gets the package and our `ModelConfig`; returns the initialised model, and a
-            function from tokens (batch, length) to logits (batch, length, vocabulary).
-    """
-
-    package: str
-    build: Callable[[Any, ModelConfig], tuple[nn.Module, Callable[[Tensor], Tensor]]]
-
-
 def peers(rounds: int) -> Measurement:
     """Time one step on the CPU in float32: forward, backward, clipping, fused AdamW.
 
@@ -53,7 +38,8 @@ def peers(rounds: int) -> Measurement:
     Raises:
         InputError: if a model has another number of parameters than ours, or a wrong initial loss.
     """
-    return compare(SHAPE, BATCH_SIZE, rounds, _installed())
+    installed = [package for package in PEERS if importlib.util.find_spec(package)]
+    return compare(SHAPE, BATCH_SIZE, rounds, installed)
 
 
 def compare(shape: ModelConfig, batch_size: int, rounds: int, names: list[str]) -> Measurement:
@@ -64,25 +50,22 @@ def compare(shape: ModelConfig, batch_size: int, rounds: int, names: list[str]) 
     steps = {OURS: PlainStep(ours, ours.loss, micro)}
     for name in names:
         for size, label in ((batch_size, "whole batch"), (micro, f"micro-batches of {micro}")):
-            model, loss = _build(PEERS[name], shape)
+            model, loss = _build(name, shape)
             steps[f"{name}, {label}"] = PlainStep(model, loss, size)
     parameters = _check_sizes(steps)
     losses = _check_losses(steps, batch, shape.vocab_size)
-    notes = [f"parameters: {parameters:,} in each model; first losses: {losses}", *_missing(names)]
+    notes = [f"parameters: {parameters:,} in each model; first losses: {losses}"]
+    if missing := [name for name in PEERS if name not in names]:
+        notes.append(f"not installed: {', '.join(missing)}; type pip install -e '.[peers]'")
     title = f"One training step of {batch_size} x {shape.context_length} tokens, float32, eager."
-    timings = measure(_contestants(steps, batch), rounds)
+    contestants = {name: timed(partial(step, *batch)) for name, step in steps.items()}
+    timings = measure(contestants, rounds)
     return Measurement(title, timings, rounds, batch_size * shape.context_length, notes)
 
 
-def _contestants(
-    steps: dict[str, PlainStep], batch: tuple[Tensor, Tensor]
-) -> dict[str, Contestant]:
-    return {name: timed(partial(step, *batch)) for name, step in steps.items()}
-
-
-def _build(peer: Peer, shape: ModelConfig) -> tuple[nn.Module, SummedLoss]:
+def _build(package: str, shape: ModelConfig) -> tuple[nn.Module, SummedLoss]:
     torch.manual_seed(0)
-    model, logits = peer.build(importlib.import_module(peer.package), shape)
+    model, logits = PEERS[package](importlib.import_module(package), shape)
 
     def loss(inputs: Tensor, targets: Tensor) -> Tensor:
         return F.cross_entropy(logits(inputs).flatten(0, 1), targets.flatten(), reduction="sum")
@@ -129,21 +112,13 @@ def _transformers(package: Any, shape: ModelConfig) -> tuple[nn.Module, Callable
     return model, lambda tokens: model(input_ids=tokens).logits
 
 
-PEERS = {
-    "litgpt": Peer("litgpt", _litgpt),
-    "transformers": Peer("transformers", _transformers),
+# Public implementations of Llama by package. Each function gets the package and our `ModelConfig`;
+# it returns the initialised model, and a function from tokens (batch, length) to logits (batch,
+# length, vocabulary).
+PEERS: dict[str, Callable[[Any, ModelConfig], tuple[nn.Module, Callable[[Tensor], Tensor]]]] = {
+    "litgpt": _litgpt,
+    "transformers": _transformers,
 }
-
-
-def _installed() -> list[str]:
-    return [name for name, peer in PEERS.items() if importlib.util.find_spec(peer.package)]
-
-
-def _missing(names: list[str]) -> list[str]:
-    missing = [name for name in PEERS if name not in names]
-    if not missing:
-        return []
-    return [f"not installed: {', '.join(missing)}; type pip install -e '.[peers]'"]
 
 
 def _random_batch(shape: ModelConfig, batch_size: int) -> tuple[Tensor, Tensor]:

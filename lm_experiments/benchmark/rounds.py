@@ -16,8 +16,6 @@ from lm_experiments.errors import InputError
 Contestant = Callable[[], float]
 """A function that does some work once and returns the seconds it took."""
 
-SPREAD = (10, 50, 90)
-
 
 @dataclass(frozen=True)
 class Timing:
@@ -58,17 +56,13 @@ class Measurement:
 
     def plain(self) -> dict[str, Any]:
         """Return the result and a description of the machine, as plain values."""
-        return {**asdict(self), "machine": machine()}
-
-
-def machine() -> dict[str, Any]:
-    """Return a description of the machine, which the seconds depend on."""
-    return {
-        "torch": torch.__version__,
-        "threads": torch.get_num_threads(),
-        "python": platform.python_version(),
-        "machine": platform.machine(),
-    }
+        machine = {
+            "torch": torch.__version__,
+            "threads": torch.get_num_threads(),
+            "python": platform.python_version(),
+            "machine": platform.machine(),
+        }
+        return {**asdict(self), "machine": machine}
 
 
 def timed(work: Callable[[], object]) -> Contestant:
@@ -109,7 +103,11 @@ def check_rounds(rounds: int) -> None:
 def summarise(seconds: Mapping[str, list[float]]) -> list[Timing]:
     """Return medians and ratios of the seconds of each contestant; the first is the reference."""
     reference = np.asarray(next(iter(seconds.values())))
-    return [_timing(name, np.asarray(values), reference) for name, values in seconds.items()]
+    timings = []
+    for name, values in seconds.items():
+        low, ratio, high = np.percentile(np.asarray(values) / reference, (10, 50, 90)).tolist()
+        timings.append(Timing(name, float(np.median(values)), ratio, low, high))
+    return timings
 
 
 def table(measurement: Measurement) -> str:
@@ -122,11 +120,6 @@ def table(measurement: Measurement) -> str:
     rounds = f"{measurement.rounds} round" + ("s" if measurement.rounds > 1 else "")
     lines += ["", f"time: relative to {reference}, the median of {rounds}; above 1 is slower."]
     return "\n".join([*lines, *measurement.notes])
-
-
-def _timing(name: str, seconds: np.ndarray[Any, Any], reference: np.ndarray[Any, Any]) -> Timing:
-    low, ratio, high = np.percentile(seconds / reference, SPREAD)
-    return Timing(name, float(np.median(seconds)), float(ratio), float(low), float(high))
 
 
 def _line(timing: Timing, width: int, tokens: int | None) -> str:

@@ -9,11 +9,11 @@ import sys
 import tempfile
 import threading
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from lm_experiments.benchmark.default_run import run_config
+from lm_experiments.benchmark.lightning_run import run_config
 from lm_experiments.benchmark.rounds import Contestant, Measurement, measure, timed
 from lm_experiments.data import prepare
 from lm_experiments.launch.processes import train
@@ -96,6 +96,5 @@ def _first_content(path: Path) -> Iterator[list[float]]:
 
 
 def _process(*arguments: str) -> Contestant:
-    """Return a contestant that runs Python with ``arguments`` and discards the output."""
-    command: Sequence[str] = (sys.executable, *arguments)
+    command = [sys.executable, *arguments]
     return timed(lambda: subprocess.run(command, check=True, stdout=subprocess.DEVNULL))

@@ -11,7 +11,7 @@ import tempfile
 import time
 from pathlib import Path
 
-from lm_experiments.benchmark.rounds import Contestant, Measurement, check_rounds, measure
+from lm_experiments.benchmark.rounds import Contestant, Measurement, measure
 from lm_experiments.errors import InputError
 from lm_experiments.launch.memory import cores
 
@@ -37,7 +37,6 @@ def sweep(rounds: int) -> Measurement:
     Raises:
         InputError: if a sweep fails.
     """
-    check_rounds(rounds)
     with tempfile.TemporaryDirectory() as folder:
         timed = _Sweeps(Path(folder))
         contestants = {

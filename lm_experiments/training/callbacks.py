@@ -6,11 +6,12 @@ import sys
 from pathlib import Path
 from typing import Any
 
+from lightning.fabric.plugins import TorchCheckpointIO
 from lightning.pytorch import Callback, Trainer
 from lightning.pytorch.trainer.states import TrainerFn
 from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
 
-from lm_experiments.training.checkpoints import save_checkpoint
+from lm_experiments.training.checkpoints import save_checkpoint, write_whole
 from lm_experiments.training.module import LanguageModel
 from lm_experiments.training.signals import StopSignals
 from lm_experiments.training.world import SINGLE_PROCESS, World
@@ -54,6 +55,16 @@ class Checkpoints(AtStepEnd):
         """Save at the end of the run, unless its numbers are not finite."""
         if trainer.global_step >= trainer.max_steps and pl_module.is_finite():
             save_checkpoint(trainer, self.run_dir)
+
+
+class WholeFiles(TorchCheckpointIO):
+    """Writes beside the target and renames; Lightning's own goes through another file system."""
+
+    def save_checkpoint(
+        self, checkpoint: dict[str, Any], path: Any, storage_options: Any | None = None
+    ) -> None:
+        """Write one checkpoint, whole or not at all (see `write_whole`)."""
+        write_whole(checkpoint, Path(path))
 
 
 class StopAtBadNumbers(Callback):

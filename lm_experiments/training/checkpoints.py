@@ -8,11 +8,12 @@ import pickle
 import shutil
 import zipfile
 import zlib
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, BinaryIO
 
 import torch
+from torch.utils._pytree import tree_leaves
 
 from lm_experiments.errors import InputError
 from lm_experiments.model import Transformer, sketch_model
@@ -43,10 +44,8 @@ class CheckpointError(RuntimeError):
 def save_checkpoint(trainer: Trainer, run_dir: Path) -> Path:
     """Write ``checkpoints/step-NNNNNNNN.ckpt``, then remove all but the newest `KEPT`.
 
-    The name holds nothing that a shell or a command line reads otherwise.
-
     Raises:
-        CheckpointError: naming the path and the free space, where it cannot be written.
+        CheckpointError: see `write_whole`.
     """
     path = run_dir / FOLDER / f"step-{trainer.global_step:08d}.ckpt"
     trainer.save_checkpoint(path, weights_only=False)
@@ -64,7 +63,10 @@ def write_whole(checkpoint: Mapping[str, Any], path: Path) -> None:
     temporary = path.with_name(f".{path.name}{UNFINISHED}")
     try:
         path.parent.mkdir(exist_ok=True)
-        _check_space(checkpoint, path.parent)
+        tensors = (leaf for leaf in tree_leaves(dict(checkpoint)) if isinstance(leaf, torch.Tensor))
+        needed = sum(tensor.nbytes for tensor in tensors) + OVERHEAD_BYTES
+        if shutil.disk_usage(path.parent).free < needed:
+            raise OSError(f"it needs {needed:,} bytes")
         with temporary.open("w+b") as file:
             torch.save(checkpoint, file)
             size = file.seek(0, os.SEEK_END)
@@ -72,10 +74,17 @@ def write_whole(checkpoint: Mapping[str, Any], path: Path) -> None:
             file.flush()
             os.fsync(file.fileno())
         temporary.replace(path)
-        _sync_folder(path.parent)
+        descriptor = os.open(path.parent, os.O_RDONLY)
+        try:
+            os.fsync(descriptor)
+        finally:
+            os.close(descriptor)
     except (OSError, RuntimeError) as error:
         # torch reports a full disk as a RuntimeError of its archive writer.
-        raise CheckpointError(f"{path} could not be written ({error}); {_free(path)}.") from error
+        free = shutil.disk_usage(next(folder for folder in path.parents if folder.exists())).free
+        raise CheckpointError(
+            f"{path} could not be written ({error}); {free:,} bytes are free there."
+        ) from error
     finally:
         temporary.unlink(missing_ok=True)
 
@@ -195,34 +204,3 @@ def _checksum(file: BinaryIO, size: int) -> bytes:
         left -= len(chunk)
     file.seek(0, os.SEEK_END)
     return checksum.to_bytes(4, "little")
-
-
-def _check_space(checkpoint: Mapping[str, Any], folder: Path) -> None:
-    needed = sum(t.numel() * t.element_size() for t in _tensors(checkpoint)) + OVERHEAD_BYTES
-    free = shutil.disk_usage(folder).free
-    if free < needed:
-        raise OSError(f"it needs {needed:,} bytes")
-
-
-def _tensors(value: Any) -> Iterator[torch.Tensor]:
-    if isinstance(value, torch.Tensor):
-        yield value
-    elif isinstance(value, Mapping):
-        for item in value.values():
-            yield from _tensors(item)
-    elif isinstance(value, (list, tuple)):
-        for item in value:
-            yield from _tensors(item)
-
-
-def _free(path: Path) -> str:
-    folder = next(parent for parent in path.parents if parent.exists())
-    return f"{shutil.disk_usage(folder).free:,} bytes are free there"
-
-
-def _sync_folder(folder: Path) -> None:
-    descriptor = os.open(folder, os.O_RDONLY)
-    try:
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)

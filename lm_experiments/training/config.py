@@ -195,8 +195,9 @@ def run_config(values: Mapping[str, Any]) -> RunConfig:
     Raises:
         InputError: one sentence that names the key, the value and what is allowed.
     """
+    axes = {axis: partial(build_choice, axis) for axis in AXES}
     sections: dict[str, Callable[[Any], Any]] = {
-        "model": _model,
+        "model": lambda values: build(ModelConfig, values, "model", axes),
         "tokenizer": partial(build_choice, "tokenizer"),
     }
     sections |= {group: partial(_built, group) for group in ("optimizer", "schedule", "logger")}
@@ -247,10 +248,6 @@ def _plain(key: str, value: Any) -> Any:
         named = {"name": type(value).name} if key in GROUPS else {}  # type: ignore[attr-defined]
         return named | dataclasses.asdict(value)
     return value
-
-
-def _model(values: Any) -> ModelConfig:
-    return build(ModelConfig, values, "model", {axis: partial(build_choice, axis) for axis in AXES})
 
 
 def build_choice(group: str, values: Any) -> Choice:

@@ -10,6 +10,7 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
+import torch
 import torch.distributed as dist
 from lightning.pytorch import Callback, Trainer
 from lightning.pytorch.utilities import rank_zero_only
@@ -26,8 +27,8 @@ from lm_experiments.training.callbacks import (
     Interruption,
     RunProgress,
     StopAtBadNumbers,
+    WholeFiles,
 )
-from lm_experiments.training.checkpoint_io import WholeFiles
 from lm_experiments.training.checkpoints import (
     CheckpointError,
     check_writable,
@@ -36,6 +37,7 @@ from lm_experiments.training.checkpoints import (
 )
 from lm_experiments.training.config import RunConfig, load_config, plain_values
 from lm_experiments.training.devices import Device, find_device, peak_memory_bytes, prepare_process
+from lm_experiments.training.logged_run import LoggedRun
 from lm_experiments.training.loggers import RunLoggers, build_loggers
 from lm_experiments.training.module import LanguageModel
 from lm_experiments.training.parallel import STRATEGIES, environment_of
@@ -136,30 +138,29 @@ class Run:
         batches = Batches(config, data, self.device.type == "cuda", self.world)
         trainer = self._build_trainer()
         trainer.fit(self.module, datamodule=batches, ckpt_path=self.checkpoint, weights_only=True)
-        self._finish_validation(trainer, batches)
-
-    def _finish_validation(self, trainer: Trainer, batches: Batches) -> None:
-        """Make the full pass over the validation set that the last step has to have."""
-        assert self.module is not None
+        # The last step has a full pass over the validation set.
         if self.module.history.validated_step != trainer.global_step:
             trainer.validate(self.module, datamodule=batches, verbose=False)
 
     def _build_loggers(self) -> RunLoggers:
         config = self.config
-        return build_loggers(
-            config.logger,
-            self.run_dir,
-            sweep=config.name or self.run_dir.parent.name,
-            arm=config.arm,
-            seed=config.seed,
-            resolved_config=plain_values(config),
-            resume_step=-1 if self.checkpoint is None else checkpoint_step(self.checkpoint),
-        )
+        sweep = config.name or self.run_dir.parent.name
+        run = LoggedRun(self.run_dir, sweep, config.arm, config.seed, plain_values(config))
+        step = -1 if self.checkpoint is None else checkpoint_step(self.checkpoint)
+        return build_loggers(config.logger, run, step)
 
     def _build_trainer(self) -> Trainer:
         trainer = self.config.trainer
         assert self.device is not None
         several = STRATEGIES.get(self.device.strategy)
+        callbacks: list[Callback] = [
+            Checkpoints(self.run_dir, trainer.checkpoint_every),
+            StopAtBadNumbers(),
+            Interruption(self.run_dir, self.signals, self.world),
+        ]
+        if self.world.is_rank_zero:
+            label = f"{self.config.arm[:LABEL_LENGTH]} s{self.config.seed}"
+            callbacks.insert(0, RunProgress(label))
         return Trainer(
             accelerator=self.device.type,
             devices=self.world.size,
@@ -173,22 +174,13 @@ class Run:
             logger=self.loggers.loggers if self.loggers else False,
             log_every_n_steps=trainer.log_every,
             plugins=[WholeFiles(), environment_of(self.world.size)],
-            callbacks=self._callbacks(),
+            callbacks=callbacks,
             enable_checkpointing=False,
             enable_progress_bar=False,
             enable_model_summary=False,
             use_distributed_sampler=False,
             default_root_dir=self.run_dir,
         )
-
-    def _callbacks(self) -> list[Callback]:
-        progress = RunProgress(f"{self.config.arm[:LABEL_LENGTH]} s{self.config.seed}")
-        return [
-            *([progress] if self.world.is_rank_zero else []),
-            Checkpoints(self.run_dir, self.config.trainer.checkpoint_every),
-            StopAtBadNumbers(),
-            Interruption(self.run_dir, self.signals, self.world),
-        ]
 
     def _close(self, status: str, error: BaseException | None = None) -> None:
         """Write ``result.json``, then close the loggers; both happen whatever went wrong.
@@ -208,13 +200,11 @@ class Run:
                 self.loggers.finish(0 if status == DONE else 1)
 
     def _facts(self) -> dict[str, Any]:
-        """Return what the result holds of this process and its device."""
-        import torch
-
+        identity = dataclasses.asdict(self.identity)
         if self.device is None:
-            return dataclasses.asdict(self.identity)
+            return identity
         return {
-            **dataclasses.asdict(self.identity),
+            **identity,
             "device": self.device.type,
             "world_size": self.world.size,
             "strategy": self.device.strategy,

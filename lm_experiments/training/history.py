@@ -13,20 +13,6 @@ SPIKE = 1.0
 class History:
     """What a run has seen so far, as far as its result needs it, and its training clock."""
 
-    _KEPT = (
-        "initial_loss",
-        "validation",
-        "validation_tokens",
-        "validated_step",
-        "seconds",
-        "last_step",
-        "best_train_loss",
-        "best_validation_loss",
-        "spike_step",
-        "bad_step",
-        "first_gradient_norm",
-    )
-
     def __init__(self) -> None:
         self.initial_loss: float | None = None
         self.best_train_loss = math.inf
@@ -96,12 +82,12 @@ class History:
         """Return what a checkpoint keeps of it, as plain types."""
         self.pause()
         self.resume()
-        return {key: getattr(self, key) for key in self._KEPT}
+        kept = vars(self).items()
+        return {key: value for key, value in kept if key != "newest" and not key.startswith("_")}
 
     def load(self, state: dict[str, Any]) -> None:
         """Take up the state of a checkpoint."""
-        for key in self._KEPT:
-            setattr(self, key, state[key])
+        vars(self).update(state)
 
     def validated(self, step: int, row: dict[str, float], tokens: int) -> None:
         """Remember the newest validation."""

@@ -29,6 +29,10 @@ class JsonlLogger(Logger):
     Only rank zero writes.
     """
 
+    # A run directory has the run's name, and holds one version.
+    name = ""
+    version = ""
+
     def __init__(self, run_dir: Path, resume_step: int | None = None) -> None:
         super().__init__()
         self._path = run_dir / METRICS
@@ -42,24 +46,9 @@ class JsonlLogger(Logger):
             self._kept = {(row["step"], frozenset(row)): row for row in rows}
 
     @property
-    def name(self) -> str:
-        """Empty: the run directory already has the run's name."""
-        return ""
-
-    @property
-    def version(self) -> str:
-        """Empty: a run directory holds one version."""
-        return ""
-
-    @property
     def save_dir(self) -> str:
         """The run directory."""
         return str(self._path.parent)
-
-    @property
-    def log_dir(self) -> str:
-        """The run directory."""
-        return self.save_dir
 
     @rank_zero_only
     def log_metrics(self, metrics: Mapping[str, float], step: int | None = None) -> None:
@@ -72,21 +61,15 @@ class JsonlLogger(Logger):
             return
         try:
             if there is not None:
-                self._drop(there)
-            self._append(row_text(row))
+                self.finalize("")
+                rows = [other for other in read_rows(self._path) if other != there]
+                write_rows(self._path, rows)
+            if self._file is None:
+                self._file = self._path.open("a", encoding="utf-8")
+            self._file.write(row_text(row))
+            self._file.flush()
         except OSError as error:
             raise OSError(error.errno, error.strerror, str(self._path)) from error
-
-    def _drop(self, row: Mapping[str, Any]) -> None:
-        """Take one row out of the file."""
-        self.finalize("")
-        write_rows(self._path, [other for other in read_rows(self._path) if other != row])
-
-    def _append(self, line: str) -> None:
-        if self._file is None:
-            self._file = self._path.open("a", encoding="utf-8")
-        self._file.write(line)
-        self._file.flush()
 
     def log_hyperparams(
         self, params: dict[str, Any] | Namespace, *args: Any, **kwargs: Any
@@ -127,24 +110,19 @@ class RunLoggers:
 
 
 def build_loggers(
-    config: LoggerConfig,
-    run_dir: Path,
-    sweep: str,
-    arm: str,
-    seed: int,
-    resolved_config: Mapping[str, Any],
-    resume_step: int | None = None,
+    config: LoggerConfig, run: LoggedRun, resume_step: int | None = None
 ) -> RunLoggers:
     """Build the loggers of one run in its directory, which must exist.
 
     `resume_step` is the global step of the checkpoint the run continues from, -1 when it starts
     over. What W&B lacks of the rows kept on disk is sent, and what it has is not sent twice.
     """
-    jsonl = JsonlLogger(run_dir, resume_step)
-    continued = (run_dir / ID_FILE).is_file() and (run_dir / METRICS).is_file()
-    mirror = config.build(LoggedRun(run_dir, sweep, arm, seed, resolved_config))
+    jsonl = JsonlLogger(run.directory, resume_step)
+    metrics = run.directory / METRICS
+    continued = (run.directory / ID_FILE).is_file() and metrics.is_file()
+    mirror = config.build(run)
     if not isinstance(mirror, WandbMirror):
         return RunLoggers([jsonl, mirror] if mirror else [jsonl], "none")
     if continued and mirror.mode != "disabled":
-        mirror.bring_level(read_rows(run_dir / METRICS))
+        mirror.bring_level(read_rows(metrics))
     return RunLoggers([jsonl, mirror], mirror.mode)

@@ -6,7 +6,6 @@ import math
 import platform
 import subprocess
 import traceback
-from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -144,11 +143,7 @@ def provenance() -> dict[str, Any]:
 
     All of it is as it was when this module was loaded: what is edited later did not run.
     """
-    return {
-        **_LOADED,
-        "versions": _versions(),
-        "machine": platform.machine(),
-    }
+    return dict(_LOADED)
 
 
 def run_error(error: BaseException, log: str = LOG) -> RunError:
@@ -159,21 +154,11 @@ def run_error(error: BaseException, log: str = LOG) -> RunError:
         log: the file that has its traceback.
     """
     message = str(error) or traceback.format_exception_only(error)[-1].strip()
-    if _is_out_of_memory(error):
+    # On a CPU torch reports it as a RuntimeError.
+    on_cpu = isinstance(error, RuntimeError) and "can't allocate memory" in str(error)
+    if on_cpu or isinstance(error, (MemoryError, torch.OutOfMemoryError)):
         message = f"Out of memory; try a smaller trainer.micro_batch_size. {message}"
     return RunError(type(error).__name__, message, log)
-
-
-def _is_out_of_memory(error: BaseException) -> bool:
-    """Return whether memory ran out; on a CPU torch says so in a RuntimeError."""
-    if isinstance(error, (MemoryError, torch.OutOfMemoryError)):
-        return True
-    return isinstance(error, RuntimeError) and "can't allocate memory" in str(error)
-
-
-@cache
-def _versions() -> dict[str, str]:
-    return {"python": platform.python_version(), **{name: version_of(name) for name in PACKAGES}}
 
 
 def _git(*arguments: str) -> str | None:
@@ -196,4 +181,9 @@ _LOADED: dict[str, Any] = {
     "commit": _git("rev-parse", "HEAD"),
     "dirty": bool(_git("status", "--porcelain", "--untracked-files=no", "--", "..")),
     "code_hash": source_hash(),
+    "versions": {
+        "python": platform.python_version(),
+        **{name: version_of(name) for name in PACKAGES},
+    },
+    "machine": platform.machine(),
 }

@@ -60,7 +60,7 @@ def stub(monkeypatch: pytest.MonkeyPatch) -> Callable[..., None]:
             return model, model
 
         monkeypatch.setitem(sys.modules, "stub", types.ModuleType("stub"))
-        monkeypatch.setitem(peers.PEERS, "stub", peers.Peer("stub", build))
+        monkeypatch.setitem(peers.PEERS, "stub", build)
 
     return install
 

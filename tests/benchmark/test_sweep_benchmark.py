@@ -82,7 +82,7 @@ def test_both_sweeps_train_all_their_runs(monkeypatch: pytest.MonkeyPatch, text_
         "data.val_fraction=0.1",
     )
     counted: list[float] = []
-    runs = measured._Sweeps._runs
+    runs = measured._Sweeps._training_seconds
 
     def count(self: measured._Sweeps, name: str) -> float:
         counted.append(runs(self, name))
@@ -90,7 +90,7 @@ def test_both_sweeps_train_all_their_runs(monkeypatch: pytest.MonkeyPatch, text_
 
     monkeypatch.setattr(measured, "WORDS", (*measured.WORDS[:-1], *small))
     monkeypatch.setattr(measured, "STEPS", "trainer.max_steps=2")
-    monkeypatch.setattr(measured._Sweeps, "_runs", count)
+    monkeypatch.setattr(measured._Sweeps, "_training_seconds", count)
     report = measured.sweep(1)
     alone, ray = report.timings
     assert alone.name.startswith("one after another")

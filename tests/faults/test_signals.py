@@ -293,7 +293,7 @@ def exit_code(log: Path) -> int | None:
     """Return the exit code a W&B log was closed with, None where it was not."""
     from wandb.proto import wandb_internal_pb2
 
-    from lm_experiments.training.wandb.logger import _records
+    from lm_experiments.training.wandb.transaction_log import _records
 
     for data in _records(log.read_bytes()):
         record = vars(wandb_internal_pb2)["Record"]()

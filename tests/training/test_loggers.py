@@ -19,7 +19,8 @@ import torch
 import wandb
 from lightning.pytorch.utilities import rank_zero_only
 
-from lm_experiments.training.logger_config import WandbConfig
+from lm_experiments.training.logged_run import LoggedRun
+from lm_experiments.training.logger_config import NoLogger, WandbConfig
 from lm_experiments.training.loggers import (
     JsonlLogger,
     RunLoggers,
@@ -49,7 +50,8 @@ def clean_client(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[No
 def build(run_dir: Path, seed: int = 3, resume: int | None = None, **options: Any) -> RunLoggers:
     run_dir.mkdir(parents=True, exist_ok=True)
     config = {**CONFIG, "seed": seed}
-    return build_loggers(WandbConfig(**options), run_dir, "sweep", "pre relu", seed, config, resume)
+    run = LoggedRun(run_dir, "sweep", "pre relu", seed, config)
+    return build_loggers(WandbConfig(**options), run, resume)
 
 
 def log(loggers: RunLoggers, steps: range) -> None:
@@ -341,7 +343,7 @@ def test_other_ranks_hold_no_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 
 
 def test_no_wandb_needs_no_client(tmp_path: Path) -> None:
-    loggers = build(tmp_path, name="none")
+    loggers = build_loggers(NoLogger(), LoggedRun(tmp_path, "sweep", "pre relu", 3, CONFIG))
     log(loggers, range(1))
     loggers.finish(0)
     assert (loggers.wandb_mode, len(loggers.loggers)) == ("none", 1)

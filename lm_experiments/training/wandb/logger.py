@@ -83,14 +83,12 @@ class WandbMirror(Logger):
         self._server_step = -1
         self._last_step = 0
         self.mode = "disabled"
-        if getattr(rank_zero_only, "rank", 0) == 0:
-            self._start(config)
-
-    def _start(self, config: WandbSettings) -> None:
-        continued = (self._identity.directory / ID_FILE).is_file()
-        self._run, self.mode = start_run(config, self._identity)
+        if getattr(rank_zero_only, "rank", 0):
+            return
+        continued = (identity.directory / ID_FILE).is_file()
+        self._run, self.mode = start_run(config, identity)
         if self._run is not None and continued:
-            self._known, self._server_step = _already_sent(self._run, self._identity, self.mode)
+            self._known, self._server_step = _already_sent(self._run, identity, self.mode)
         if self._run is not None and self.mode == "online":
             log.info("W&B run: %s", self._run.url)
 
@@ -100,14 +98,14 @@ class WandbMirror(Logger):
         return self._project
 
     @property
-    def version(self) -> str:
-        """The W&B run id, empty where there is no run."""
-        return "" if self._run is None else str(self._run.id)
-
-    @property
     def save_dir(self) -> str:
         """The run directory; the client's files are in its `wandb` folder."""
         return str(self._identity.directory)
+
+    @property
+    def version(self) -> str:
+        """The W&B run id, empty where there is no run."""
+        return "" if self._run is None else str(self._run.id)
 
     def log_metrics(self, metrics: Mapping[str, float], step: int | None = None) -> None:
         """Send one row; without a step it belongs to the last one seen."""
@@ -180,7 +178,8 @@ def start_run(config: WandbSettings, identity: LoggedRun) -> tuple[Run | None, s
             mode, problem = _FALLBACK[mode], error
             _close_service()
     if problem is not None:
-        log.warning("W&B: %s; this run's W&B log is %s.", _line(problem), mode)
+        line = str(problem).strip().partition("\n")[0] or type(problem).__name__
+        log.warning("W&B: %s; this run's W&B log is %s.", line, mode)
     return run, mode
 
 
@@ -291,7 +290,3 @@ def _drop_service() -> None:
         import wandb
 
         wandb.teardown(exit_code=1)
-
-
-def _line(error: Exception) -> str:
-    return str(error).strip().partition("\n")[0] or type(error).__name__

@@ -37,7 +37,6 @@ def offline_summary(run_dirs: Sequence[Path]) -> list[str]:
 
 
 def _unsynced(run_dir: Path) -> list[Path]:
-    """Return the folders of the logs that are still to be uploaded."""
     patterns = [_OFFLINE, *([_ONLINE] if (run_dir / UNSENT_FILE).exists() else [])]
     logs = [log for pattern in patterns for log in sorted(run_dir.glob(f"{pattern}/*.wandb"))]
     return [log.parent for log in logs if not synced_mark(log).exists()]
@@ -59,11 +58,9 @@ def _arguments(kept: dict[Path, list[Path]]) -> str:
     if len(offline) == len(kept) > 1 and len(parents) == 1:
         return f"{shlex.quote(str(parents.pop()))}/*/{_OFFLINE}"
     named = [
-        f"{shlex.quote(str(run_dir))}/{_OFFLINE}" if run_dir in offline else _quoted(logs)
+        f"{shlex.quote(str(run_dir))}/{_OFFLINE}"
+        if run_dir in offline
+        else shlex.join(map(str, logs))
         for run_dir, logs in kept.items()
     ]
     return " ".join(named if len(offline) == len(kept) else ["--no-skip-online", *named])
-
-
-def _quoted(folders: Sequence[Path]) -> str:
-    return " ".join(shlex.quote(str(folder)) for folder in folders)

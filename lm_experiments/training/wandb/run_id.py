@@ -12,8 +12,6 @@ from lm_experiments.training.wandb.offline import ID_FILE, UNSENT_FILE, synced_m
 
 log = logging.getLogger(__name__)
 
-_ALPHABET = string.ascii_lowercase + string.digits
-
 
 def run_id(run_dir: Path) -> str:
     """Return the run's W&B id, written to its directory before the run starts.
@@ -25,25 +23,18 @@ def run_id(run_dir: Path) -> str:
     known, home = _stored(run_dir)
     if known and home == here:
         return known
-    if known and home is not None and _still_there(known, home, here):
+    # The id belongs to another directory, and not to this one under an earlier name.
+    if known and home is not None and _stored(home)[0] == known and not home.samefile(here):
         log.warning("%s is a copy of %s; it is logged to a W&B run of its own.", run_dir, home)
-        _leave_to_the_original(run_dir)
+        # The logs that were copied along are not uploaded from here too.
+        for copied in run_dir.glob("wandb/*run-*/*.wandb"):
+            synced_mark(copied).touch()
+        (run_dir / UNSENT_FILE).unlink(missing_ok=True)
         known = ""
-    known = known or "".join(secrets.choice(_ALPHABET) for _ in range(8))
+    alphabet = string.ascii_lowercase + string.digits
+    known = known or "".join(secrets.choice(alphabet) for _ in range(8))
     write_atomically(run_dir / ID_FILE, f"{known}\n{here}\n")
     return known
-
-
-def _leave_to_the_original(run_dir: Path) -> None:
-    """Have the logs that were copied along not be uploaded from here too."""
-    for copied in run_dir.glob("wandb/*run-*/*.wandb"):
-        synced_mark(copied).touch()
-    (run_dir / UNSENT_FILE).unlink(missing_ok=True)
-
-
-def _still_there(known: str, home: Path, here: Path) -> bool:
-    """Return whether the id belongs to another directory, and not to this one as it was called."""
-    return _stored(home)[0] == known and not home.samefile(here)
 
 
 def _stored(run_dir: Path) -> tuple[str, Path | None]:

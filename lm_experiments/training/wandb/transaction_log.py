@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import struct
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -14,9 +14,7 @@ X_AXIS = "trainer/global_step"
 # whole, first, middle or last.
 _BLOCK = 32768
 _FRAGMENT = struct.Struct("<IHB")
-_FRAGMENT_KINDS = (1, 2, 3, 4)
-_STARTS = (1, 2)
-_ENDS = (1, 4)
+_WHOLE, _FIRST, _MIDDLE, _LAST = 1, 2, 3, 4
 
 
 def logged_keys(path: Path) -> dict[int, set[str]]:
@@ -26,11 +24,9 @@ def logged_keys(path: Path) -> dict[int, set[str]]:
     """
     from wandb.proto import wandb_internal_pb2
 
-    new_record: Callable[[], Any] = vars(wandb_internal_pb2)["Record"]
-
     found: dict[int, set[str]] = {}
     for data in _records(path.read_bytes()):
-        record = new_record()
+        record: Any = vars(wandb_internal_pb2)["Record"]()
         record.ParseFromString(data)
         items = {
             item.key or ".".join(item.nested_key): item.value_json for item in record.history.item
@@ -49,9 +45,9 @@ def _records(data: bytes) -> Iterator[bytes]:
             continue
         _, length, kind = _FRAGMENT.unpack_from(data, position)
         position += _FRAGMENT.size
-        if kind not in _FRAGMENT_KINDS or position + length > len(data):
+        if not _WHOLE <= kind <= _LAST or position + length > len(data):
             return
-        whole = (b"" if kind in _STARTS else whole) + data[position : position + length]
+        whole = (b"" if kind in (_WHOLE, _FIRST) else whole) + data[position : position + length]
         position += length
-        if kind in _ENDS:
+        if kind in (_WHOLE, _LAST):
             yield whole
