@@ -181,7 +181,7 @@ def test_a_tokenizer_whose_ids_have_bytes_counts_them(folder: Path) -> None:
 
 @pytest.mark.parametrize("name", ["bpe", "chars"])
 def test_a_tokenizer_that_learns_from_text_is_refused(folder: Path, name: str) -> None:
-    config = choose("tokenizer", name, {"vocab_size": 300 if name == "bpe" else None})
+    config = choose("tokenizer", name, {"vocab_size": 300} if name == "bpe" else {})
     with pytest.raises(InputError, match=f"tokenizer={name} learns from text, which data=tokens"):
         prepared(folder, config)
 
