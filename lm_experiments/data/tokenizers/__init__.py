@@ -6,16 +6,16 @@ import json
 from collections.abc import Iterable
 from pathlib import Path
 
-# The import of a module registers its tokenizers.
-from lm_experiments.data.tokenizers import pretrained  # noqa: F401
 from lm_experiments.data.tokenizers.base import END_OF_TEXT, Ids, Tokenizer
 from lm_experiments.data.tokenizers.learned import BPETokenizer, grouped
+from lm_experiments.data.tokenizers.pretrained import FileTokenizer
 from lm_experiments.errors import InputError
 from lm_experiments.registry import Choice, component, options_of
 
 __all__ = [
     "END_OF_TEXT",
     "BPETokenizer",
+    "FileTokenizer",
     "Ids",
     "Tokenizer",
     "files_hash",
