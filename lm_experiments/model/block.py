@@ -15,7 +15,6 @@ import dataclasses
 from collections.abc import Callable
 from dataclasses import dataclass
 
-import torch.nn.functional as F
 from torch import Tensor, nn
 
 from lm_experiments.model.attention import Attention
@@ -98,7 +97,7 @@ class Residual(nn.Module):
         self,
         placement: Placement,
         build_norm: Callable[[], nn.Module],
-        dropout: float = 0.0,
+        dropout: nn.Module | None = None,
         stream_weight: float = 1.0,
     ) -> None:
         super().__init__()
@@ -116,7 +115,7 @@ class Residual(nn.Module):
         """Return what is added to the residual stream."""
         if self.residual_norm is not None:
             out = self.residual_norm(out)
-        return F.dropout(out, self.dropout, self.training) if self.dropout else out
+        return out if self.dropout is None else self.dropout(out)
 
     def forward(self, x: Tensor, sublayer: Callable[[Tensor], Tensor]) -> Tensor:
         """Return ``out_norm(stream_weight * x + residual_norm(sublayer(in_norm(x))))``."""
@@ -134,17 +133,17 @@ class Block(nn.Module):
         build_norm: Callable[[], nn.Module],
         attention: Attention,
         ffn: FeedForward,
-        dropout: float = 0.0,
+        dropouts: tuple[nn.Module | None, nn.Module | None] = (None, None),
         n_layers: int = 1,
     ) -> None:
         super().__init__()
         self.attention = attention
         self.ffn = ffn
         weight = placement.stream_weight(n_layers)
-        self.attention_residual = Residual(placement, build_norm, dropout, weight)
+        self.attention_residual = Residual(placement, build_norm, dropouts[0], weight)
         if placement.shared_norm:
             placement = dataclasses.replace(placement, in_norm=False)
-        self.ffn_residual = Residual(placement, build_norm, dropout, weight)
+        self.ffn_residual = Residual(placement, build_norm, dropouts[1], weight)
 
     def forward(
         self, x: Tensor, context: AttentionContext, cache: LayerCache | None = None

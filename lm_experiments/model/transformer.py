@@ -6,7 +6,6 @@ from collections.abc import Callable
 from typing import Any, cast
 
 import torch
-import torch.nn.functional as F
 from torch import Tensor, nn
 
 from lm_experiments.model.attention import Attention, AttentionSizes
@@ -15,6 +14,7 @@ from lm_experiments.model.block import Block, ParallelBlock, Placement
 from lm_experiments.model.cache import Cache
 from lm_experiments.model.config import ModelConfig
 from lm_experiments.model.documents import Location, locate
+from lm_experiments.model.dropout import Dropout, DropoutKey
 from lm_experiments.model.feedforward import FeedForward
 from lm_experiments.model.init import initialise, multipliers
 from lm_experiments.model.loss import sum_of_losses
@@ -40,8 +40,11 @@ class Transformer(nn.Module):
             config.d_model, config.n_heads, config.width_of_head, config.context_length
         )
         self.position: Position = build("position", config.position, sizes)
+        self.dropout_key = DropoutKey()
+        self.dropout = self._build_dropout(0)
         self.blocks = nn.ModuleList(
-            self._build_block(placement, reach == "local") for reach in config.layer_reaches
+            self._build_block(placement, layer, reach == "local")
+            for layer, reach in enumerate(config.layer_reaches)
         )
         self.final_norm = self._build_norm() if placement.final_norm else None
         self.head = Projection(config.d_model, config.vocab_size, role="head")
@@ -95,8 +98,8 @@ class Transformer(nn.Module):
         if self.embedding_norm is not None:
             x = self.embedding_norm(x)
         x = self.position.embed(x, location.positions)
-        if self.config.dropout:
-            x = F.dropout(x, self.config.dropout, self.training)
+        if self.dropout is not None:
+            x = self.dropout(x)
         caches = [None] * len(self.blocks) if cache is None else cache.layers
         contexts = self._attention_contexts(location)
         for block, context, layer_cache in zip(self.blocks, contexts, caches, strict=True):
@@ -183,7 +186,7 @@ class Transformer(nn.Module):
         self._tie()
         return self
 
-    def _build_block(self, placement: Placement, local: bool) -> Block:
+    def _build_block(self, placement: Placement, layer: int, local: bool) -> Block:
         c = self.config
         sizes = AttentionSizes(
             c.d_model,
@@ -197,7 +200,12 @@ class Transformer(nn.Module):
         attention: Attention = build("attention", c.attention, sizes)
         ffn: FeedForward = build("ffn", c.ffn, c.d_model, c.width, c.bias)
         kind = ParallelBlock if placement.parallel else Block
-        return kind(placement, self._build_norm, attention, ffn, c.dropout, c.n_layers)
+        dropouts = self._build_dropout(2 * layer + 1), self._build_dropout(2 * layer + 2)
+        return kind(placement, self._build_norm, attention, ffn, dropouts, c.n_layers)
+
+    def _build_dropout(self, number: int) -> Dropout | None:
+        rate = self.config.dropout
+        return Dropout(rate, number, self.dropout_key) if rate else None
 
     def _build_norm(self) -> Norm:
         norm: Norm = build("norm", self.config.norm, self.config.d_model)

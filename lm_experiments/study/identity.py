@@ -11,6 +11,7 @@ from pathlib import Path
 from lm_experiments.data import files_hash
 from lm_experiments.study.keys import flat, use_of
 from lm_experiments.training.config import RunConfig, plain_values
+from lm_experiments.training.devices import find_device
 
 SLUG_LENGTH = 80
 
@@ -31,6 +32,9 @@ def config_hash(config: RunConfig, data_hash: str, precision: str) -> str:
         "tokenizer.files": files_hash(config.tokenizer),
         "code": [_sha256(Path(path).expanduser().read_bytes()) for path in config.code_paths],
     }
+    if config.code_paths:
+        # Code of the user's own may draw random numbers, as many as a micro-batch needs.
+        values["trainer.micro_batch_size"] = find_device(config).micro_batch_size
     return _sha256(json.dumps(values, sort_keys=True).encode())
 
 

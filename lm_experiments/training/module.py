@@ -61,13 +61,9 @@ class LanguageModel(LightningModule):
         """
         inputs, targets, tokens = batch
         step = self.global_step + 1
-        if self.config.model.dropout:
-            # What is dropped depends on step and rank alone, so that a resumed run drops the same.
-            rank = [self.world.rank] if self.world.rank else []
-            torch.manual_seed(keyed_seed(self.config.seed, "dropout", step, *rank))
         optimizer: Any = self.optimizers()
         tokens = self.world.total(tokens)
-        loss = self._accumulate(inputs, targets, max(1, tokens))
+        loss = self._accumulate(inputs, targets, step, max(1, tokens))
         norm = plain(clip_gradients(self.model.parameters(), self.config.optimizer.clip_norm))
         self.newest = (loss, norm)
         rate = self._set_rate(optimizer, step, on=tokens > 0)
@@ -75,7 +71,7 @@ class LanguageModel(LightningModule):
         optimizer.zero_grad()
         self._after_step(step, loss, norm, rate)
 
-    def _accumulate(self, inputs: Tensor, targets: Tensor, tokens: int) -> Tensor:
+    def _accumulate(self, inputs: Tensor, targets: Tensor, step: int, tokens: int) -> Tensor:
         """Add the batch's gradients, a micro-batch at a time; return its mean loss per token.
 
         Loss and gradients are those of all processes together.
@@ -84,11 +80,20 @@ class LanguageModel(LightningModule):
         size, z_loss = self.micro_batch_size, self.config.model.z_loss
         for start in range(0, len(inputs), size):
             part = slice(start, start + size)
+            self._seed(step, self.world.rank * len(inputs) + start, inputs.device)
             with self.parallel.part(last=start + size >= len(inputs)):
                 loss = self.parallel.loss(inputs[part], targets[part], z_loss) / tokens
                 self.manual_backward(loss)
             total += loss.detach()
         return self.world.add_up(total)
+
+    def _seed(self, step: int, first: int, device: torch.device) -> None:
+        """Make all randomness of a micro-batch depend on (seed, step, position in the batch).
+
+        The global generator serves components of the user's own.
+        """
+        torch.manual_seed(keyed_seed(self.config.seed, "step", step, first))
+        self.model.dropout_key.set(keyed_seed(self.config.seed, "dropout", step), first, device)
 
     def _set_rate(self, optimizer: Any, step: int, on: bool) -> float:
         factor = self.config.schedule.factor(step, self.config.trainer.max_steps)
