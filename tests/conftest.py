@@ -30,6 +30,9 @@ def cache_dir(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.fixture
 def registry_as_before() -> Iterator[None]:
     """Forget the components that a test's own files registered."""
+    # Registers all that are the package's own.
+    import lm_experiments.training.config  # noqa: F401
+
     before = {axis: dict(components) for axis, components in registry._components.items()}
     yield
     registry._components.update(before)
