@@ -75,7 +75,7 @@ def test_the_words_of_a_training_command_are_understood(
     ("words", "message"),
     [
         (("data=tinystorys",), "data=tinystorys is not known; data can be"),
-        (("data=text",), "data.path is not set; type data.path="),
+        (("data=text",), "data=text has no data.path; type data.path="),
         (("-m", "data=kjv"), "-m cannot be used"),
         (("data=hf", "data.path=nowhere"), "data.path=nowhere is not a folder"),
         (("data=tokens", "data.path=x"), "tokenizer.vocab_size is not set"),
