@@ -6,7 +6,7 @@ import argparse
 import logging
 import sys
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from typing import TextIO
 
 from lm_experiments.invocation import as_typed, program
@@ -43,7 +43,9 @@ def answered(action: Callable[[], int | None]) -> int:
     for Ctrl-C. Log messages of the package go to stderr, for example while a corpus is prepared.
     """
     try:
-        with shown_log(sys.stderr):
+        # A program that calls the command may show log messages itself.
+        shown = logging.getLogger("lm_experiments").hasHandlers()
+        with nullcontext() if shown else shown_log(sys.stderr):
             return action() or 0
     except (ValueError, OSError, ImportError) as error:
         print(f"error: {as_typed(str(error))}", file=sys.stderr)
