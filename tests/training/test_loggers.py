@@ -20,7 +20,7 @@ import wandb
 from lightning.pytorch.utilities import rank_zero_only
 
 from lm_experiments.training.logged_run import LoggedRun
-from lm_experiments.training.logger_config import WandbConfig
+from lm_experiments.training.logger_config import NoLogger, WandbConfig
 from lm_experiments.training.loggers import (
     JsonlLogger,
     RunLoggers,
@@ -343,7 +343,7 @@ def test_other_ranks_hold_no_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 
 
 def test_no_wandb_needs_no_client(tmp_path: Path) -> None:
-    loggers = build(tmp_path, name="none")
+    loggers = build_loggers(NoLogger(), LoggedRun(tmp_path, "sweep", "pre relu", 3, CONFIG))
     log(loggers, range(1))
     loggers.finish(0)
     assert (loggers.wandb_mode, len(loggers.loggers)) == ("none", 1)
