@@ -1,4 +1,4 @@
-"""Randomness of a step depends on seed, step and position in the batch, not on how it is computed."""
+"""Randomness of a step depends on seed, step and position in the batch, and on nothing else."""
 
 from __future__ import annotations
 
