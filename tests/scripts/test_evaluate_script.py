@@ -66,7 +66,7 @@ REFUSED: list[tuple[list[str], str]] = [
     (["RUN", "--contexts", "0"], "--contexts 0 is not a list"),
     (["RUN", "--contexts", "99999"], ": a context of 99999 is not below the"),
     (["RUN", "--path", "x.txt"], "--path x.txt is read with --data alone"),
-    (["RUN", "--data", "text"], "--data text needs --path"),
+    (["RUN", "--data", "text"], "data=text has no data.path; type data.path="),
     (["RUN", "--data", "nothing"], "--data nothing is not known; it can be fineweb_edu, hf, kjv,"),
     (["RUN", "--data", "tokens", "--path", "x"], "data=tokens is no text that another"),
     (["RUN", "data.separator=x"], "data.separator=x is read with --data alone"),
