@@ -144,7 +144,6 @@ def _compared(table: Table) -> list[Column]:
             shown=table.most_seeds > 1,
         ),
         _p_column("p (Holm)", "adjusted_p", 8, table),
-        _p_column("p (sign flip)", "sign_flip_p", 6, table),
         Column(
             "verdict",
             lambda row: _part(row.comparison, "verdict", ""),

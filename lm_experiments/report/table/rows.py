@@ -212,8 +212,7 @@ def _sides(sweep: Sweep, role: str, plan: Plan) -> tuple[list[Comparison], dict[
     for run in sweep.runs:
         if run.role == role:
             runs[run.arm].append(run)
-    planned = len(sweep.study.seeds) if sweep.study else 0
-    comparisons = compare(plan, runs, planned, sweep.complete)
+    comparisons = compare(plan, runs, sweep.complete)
     sides = {}
     for arm in sweep.arms:
         values = [v for run in runs[arm] if (v := run.value(plan.metric)) is not None]

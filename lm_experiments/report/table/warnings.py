@@ -91,7 +91,7 @@ def _references(table: Table) -> Iterator[str]:
         if row.arm in references and failed and row.loss:
             yield (
                 f"Warning: the reference {row.arm!r} fails {failed} of {len(row.runs)}, so "
-                "differences to it are over the seeds on which it survived."
+                "differences to it are over the seeds on which it survived, without a verdict."
             )
     if apart := [repr(c.arm) for c in table.comparisons if c.contrast and not c.contrast.paired]:
         yield (
