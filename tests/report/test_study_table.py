@@ -80,6 +80,23 @@ def test_the_family_is_the_declared_contrasts_without_controls(study: StudyFacto
     assert cells(table, "no norm")["difference"] == "-"
 
 
+def test_an_arm_that_changes_nothing_says_so_and_stays_in_the_family(study: StudyFactory) -> None:
+    study.arms["window"] = ["attention.window=128"]
+    study.losses |= {("window", seed): study.loss("baseline", seed) for seed in study.seeds}
+    table = table_of(study.whole())
+    assert verdicts(table)["window"] == "identical: changes nothing"
+    assert cells(table, "window")["p (Holm)"] == "-"
+    nope = row_of(table, "nope").difference
+    assert nope and nope.p and nope.adjusted_p == pytest.approx(4 * nope.p)
+    assert any("'window' has exactly the losses of 'baseline'" in line for line in notes(table))
+
+
+def test_an_undeclared_arm_that_changes_nothing_says_so(sweep: SweepFactory) -> None:
+    sweep.done("clip 1e3", {0: 3.10, 1: 3.20, 2: 3.30})
+    sweep.done("clip 1e6", {0: 3.10, 1: 3.20, 2: 3.30})
+    assert verdicts(table_of(sweep.plan())) == {"clip 1e6": "identical: changes nothing"}
+
+
 def test_a_control_that_differs_says_so(study: StudyFactory) -> None:
     study.arms["a/a"] = []
     study.controls = ("a/a",)

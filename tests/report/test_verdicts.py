@@ -65,6 +65,14 @@ def test_a_failing_run_is_the_verdict_whatever_the_survivors_say(differences: li
     assert said(made(differences, margin=0.01), failed=2) == "fails 2 of 5"
 
 
+@pytest.mark.parametrize("n", [1, 2, 5])
+@pytest.mark.parametrize("margin", [None, 0.01])
+def test_equal_losses_are_identical_and_not_equivalent(n: int, margin: float | None) -> None:
+    assert said(made([0.0] * n, margin)) == "identical: changes nothing"
+    assert said(made([*[0.0] * n, math.ulp(3.0)], margin)) != "identical: changes nothing"
+    assert said(made([0.0] * n, margin), failed=1) == "fails 1 of 5"
+
+
 def test_an_arm_without_any_loss_fails_or_has_no_comparison() -> None:
     assert said(None, failed=5) == "fails 5 of 5"
     assert said(None) == "no comparison"

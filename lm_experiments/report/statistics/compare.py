@@ -78,9 +78,12 @@ def _contrast(plan: Plan, runs: RunsByArm, pair: tuple[str, str]) -> Contrast | 
         for name in pair
     )
     found = contrast(arm, reference, plan.margin)
-    # The survivors of a failing arm are no fair sample, so Holm's family counts it as p = 1.
+    if found is None:
+        return None
+    # The survivors of a failing arm are no fair sample, and equal losses are no sample at all:
+    # they stay in the family, where Holm counts them as p = 1.
     failing = any(run.failing for name in pair for run in runs[name])
-    return replace(found, **UNTESTED) if found and failing else found
+    return replace(found, **UNTESTED) if failing or found.identical else found
 
 
 def _comparison(

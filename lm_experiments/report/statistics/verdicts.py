@@ -15,6 +15,7 @@ EQUIVALENT = "equivalent"
 UNRESOLVED = "unresolved"
 UNFINISHED = "unfinished"
 IDENTICAL = "identical"
+CHANGES_NOTHING = "identical: changes nothing"
 DIFFERS = "differs: the study is not reproducible"
 NO_COMPARISON = "no comparison"
 
@@ -24,7 +25,8 @@ def verdict(contrast: Contrast | None, failure: str | None, complete: bool) -> s
 
     `failure` says which runs of the arm or its reference failed (`failures.failure_verdict`) and
     `complete` is whether every run of the study has ended: no claim is made halfway, and none
-    from the means of the survivors.
+    from the means of the survivors. An arm with exactly its reference's loss on every common seed
+    did not change the training at all, so that it is no evidence of equivalence either.
 
     Equivalence goes before significance: the margin was declared as the largest difference that
     does not matter, so one shown to be smaller is not an improvement, however certain its sign.
@@ -37,6 +39,8 @@ def verdict(contrast: Contrast | None, failure: str | None, complete: bool) -> s
         return failure
     if contrast is None:
         return NO_COMPARISON
+    if contrast.identical:
+        return CHANGES_NOTHING
     if contrast.n < FEWEST_SEEDS:
         return f"exploratory, n = {contrast.n}"
     if contrast.adjusted_p is None:

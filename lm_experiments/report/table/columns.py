@@ -148,6 +148,7 @@ def _compared(table: Table) -> list[Column]:
             "verdict",
             lambda row: _part(row.comparison, "verdict", ""),
             right=False,
+            wraps=True,
             shown=_judged(table),
         ),
     ]
