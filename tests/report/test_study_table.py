@@ -10,14 +10,14 @@ from pathlib import Path
 
 import pytest
 from rich.console import Console
-from synthetic_runs import SweepFactory
+from synthetic_runs import SweepFactory, failed
 from synthetic_studies import ARMS, GRID, StudyFactory
 
 from lm_experiments.errors import InputError
 from lm_experiments.report import Table, build_table, collect, write_report
 from lm_experiments.report.statistics.power import resolvable_from_baseline
 from lm_experiments.report.table.columns import columns, p_text
-from lm_experiments.report.table.notes import NO_VERDICTS, POST_HOC, headline, notes
+from lm_experiments.report.table.notes import NO_VERDICTS, headline, notes
 from lm_experiments.report.table.rows import Row
 from lm_experiments.report.table.terminal import show_table
 
@@ -277,8 +277,32 @@ def test_a_control_is_tuned_like_every_arm(study: StudyFactory) -> None:
 def test_another_baseline_makes_the_contrasts_exploratory(study: StudyFactory) -> None:
     table = table_of(study.whole(), "silu")
     assert {item.reference for item in table.comparisons} == {"silu"}
-    assert POST_HOC in notes(table)
-    assert POST_HOC not in notes(table_of(study.root))
+    assert set(verdicts(table).values()) == {"exploratory"}
+    nope = row_of(table, "nope").difference
+    assert nope and nope.p and nope.adjusted_p
+    # Ten pairs of five arms, of which two have a smaller p at most.
+    assert 8 * nope.p <= nope.adjusted_p <= 10 * nope.p
+    assert "adjusted after Holm over all 10 pairs of arms" in " ".join(notes(table))
+    assert not any("xploratory" in line for line in notes(table_of(study.root)))
+
+
+def test_a_baseline_chosen_after_an_undeclared_sweep_is_exploratory(sweep: SweepFactory) -> None:
+    for arm, loss in (("base", 3.1), ("mid", 3.2), ("best", 3.0), ("broken", 3.0)):
+        sweep.done(arm, {seed: loss + seed / 10 + loss * seed**2 / 99 for seed in range(3)})
+    sweep.run("broken", 3, result=failed("broken", 3, "E", "x"))
+    root = sweep.plan()
+    table = table_of(root, "mid")
+    assert verdicts(table) == {
+        "base": "exploratory",
+        "best": "exploratory",
+        "broken": "fails 1 of 4",
+    }
+    assert (cells(table, "best")["verdict"], table.plan.family) == ("exploratory", 6)
+    assert any("'mid' was chosen in place of 'base'" in line for line in notes(table))
+    best = row_of(table, "best").difference
+    assert best and best.p and best.adjusted_p == pytest.approx(6 * best.p)
+    assert verdicts(table_of(root, "base")) == verdicts(table_of(root))
+    assert verdicts(table_of(root))["mid"] == "worse"
 
 
 def test_an_undeclared_sweep_gets_the_same_statistics(sweep: SweepFactory) -> None:

@@ -4,12 +4,21 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
+from math import comb
 from typing import Any
 
 from lm_experiments.report.collect import Run, Sweep
 from lm_experiments.report.statistics.contrasts import Contrast, adjust, contrast
 from lm_experiments.report.statistics.failures import failure_verdict
-from lm_experiments.report.statistics.verdicts import control_verdict, verdict
+from lm_experiments.report.statistics.verdicts import (
+    BETTER,
+    EQUIVALENT,
+    EXPLORATORY,
+    UNRESOLVED,
+    WORSE,
+    control_verdict,
+    verdict,
+)
 
 SAME_RUNS = "same runs"
 # What a contrast lacks where it was not tested.
@@ -21,20 +30,18 @@ RunsByArm = Mapping[str, Sequence[Run]]
 class Plan:
     """What is compared: (arm, reference) pairs, in one Holm family, and A/A controls beside it.
 
-    `declared` is False where the pairs follow from a baseline named after the runs were planned.
+    `family` is the number of contrasts that Holm's procedure adjusts for. `declared` is False
+    where the pairs follow from a baseline named after the runs were planned: it may have been
+    chosen for its results, so the family is then all pairs of arms.
     """
 
     baseline: str
     pairs: tuple[tuple[str, str], ...]
     controls: frozenset[str]
     declared: bool
+    family: int
     metric: str
     margin: float | None
-
-    @property
-    def family(self) -> int:
-        """The number of contrasts that Holm's procedure adjusts for."""
-        return sum(arm not in self.controls for arm, _ in self.pairs)
 
 
 @dataclass(frozen=True)
@@ -51,23 +58,28 @@ class Comparison:
 def plan_contrasts(sweep: Sweep, baseline: str, metric: str) -> Plan:
     """A study's declared contrasts; otherwise every other arm against the baseline."""
     study = sweep.study
-    controls = frozenset(study.controls if study else ())
     # A margin in nats per token says nothing about bits per byte.
     margin = study.margin if study and metric == study.primary else None
-    if study and baseline == study.baseline:
-        declared = tuple((arm, reference) for arm, reference in study.compared)
-        return Plan(baseline, declared, controls, True, metric, margin)
     pairs = tuple((arm, baseline) for arm in sweep.arms if arm != baseline)
-    # The baseline's own control says nothing beside another arm.
-    return Plan(baseline, pairs, frozenset() if study else controls, study is None, metric, margin)
+    if baseline != sweep.baseline:
+        # The declared baseline's own control says nothing beside another arm.
+        family = comb(len(sweep.arms), 2)
+        return Plan(baseline, pairs, frozenset(), False, family, metric, margin)
+    if study:
+        pairs = tuple((arm, reference) for arm, reference in study.compared)
+    controls = frozenset(study.controls if study else ())
+    family = sum(arm not in controls for arm, _ in pairs)
+    return Plan(baseline, pairs, controls, True, family, metric, margin)
 
 
 def compare(plan: Plan, runs: RunsByArm, complete: bool) -> list[Comparison]:
     """Work out every planned contrast; no p and no verdict until all runs are `complete`."""
     # An A/A control is no claim, so Holm's family is the other pairs.
     family = [pair for pair in plan.pairs if pair[0] not in plan.controls]
-    adjusted = adjust([_contrast(plan, runs, pair) for pair in family])
-    found = dict(zip(family, adjusted, strict=True))
+    # Pairs of the family that are not shown count as p = 1, which Holm's procedure allows.
+    others = [None] * (plan.family - len(family))
+    adjusted = adjust([*(_contrast(plan, runs, pair) for pair in family), *others])
+    found = dict(zip(family, adjusted, strict=False))
     found.update((pair, _contrast(plan, runs, pair)) for pair in plan.pairs if pair not in found)
     return [_comparison(plan, runs, pair, found[pair], complete) for pair in plan.pairs]
 
@@ -97,6 +109,8 @@ def _comparison(
     control = pair[0] in plan.controls
     failure = _failure(plan, runs, pair) if complete else None
     word = (control_verdict if control else verdict)(found, failure, complete)
+    if not plan.declared and word in (BETTER, WORSE, EQUIVALENT, UNRESOLVED):
+        word = EXPLORATORY
     # Runs compared with themselves agree whatever they are.
     if complete and arm and {run.directory for run in arm} == {run.directory for run in reference}:
         word = SAME_RUNS

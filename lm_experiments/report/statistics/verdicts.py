@@ -13,6 +13,7 @@ BETTER = "better"
 WORSE = "worse"
 EQUIVALENT = "equivalent"
 UNRESOLVED = "unresolved"
+EXPLORATORY = "exploratory"
 UNFINISHED = "unfinished"
 IDENTICAL = "identical"
 CHANGES_NOTHING = "identical: changes nothing"
@@ -42,7 +43,7 @@ def verdict(contrast: Contrast | None, failure: str | None, complete: bool) -> s
     if contrast.identical:
         return CHANGES_NOTHING
     if contrast.n < FEWEST_SEEDS:
-        return f"exploratory, n = {contrast.n}"
+        return f"{EXPLORATORY}, n = {contrast.n}"
     if contrast.adjusted_p is None:
         raise ValueError(
             "The contrast has no adjusted p; pass all contrasts of the study through adjust() "

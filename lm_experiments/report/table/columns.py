@@ -7,13 +7,19 @@ from dataclasses import dataclass
 
 from lm_experiments.report.statistics.compare import Comparison
 from lm_experiments.report.statistics.contrasts import Contrast, Summary
-from lm_experiments.report.statistics.verdicts import BETTER, EQUIVALENT, UNRESOLVED, WORSE
+from lm_experiments.report.statistics.verdicts import (
+    BETTER,
+    EQUIVALENT,
+    EXPLORATORY,
+    UNRESOLVED,
+    WORSE,
+)
 from lm_experiments.report.table.rows import Row, Table
 from lm_experiments.rundir.results import OK
 
 NOTHING = "-"
 EDGE = "^"
-TESTED = (BETTER, WORSE, EQUIVALENT, UNRESOLVED)
+TESTED = (BETTER, WORSE, EQUIVALENT, UNRESOLVED, EXPLORATORY)
 LOSS_TITLES = {"val_loss": "val loss", "bits_per_byte": "bits/byte"}
 UNITS = {"val_loss": "nats per token", "bits_per_byte": "bits per byte"}
 _PREFIXES = ((1e18, "E"), (1e15, "P"), (1e12, "T"), (1e9, "G"), (1e6, "M"), (1e3, "k"))

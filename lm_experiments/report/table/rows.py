@@ -155,7 +155,7 @@ def build_table(sweep: Sweep, baseline: str | None = None, allow_mixed: bool = F
     baseline that is not an arm of the sweep, and, unless `allow_mixed`, for runs that differ in
     data, code, evaluation or budget without meaning to.
     """
-    chosen = baseline or (sweep.study.baseline if sweep.study else sweep.arms[0])
+    chosen = baseline or sweep.baseline
     if chosen not in sweep.arms:
         [near] = difflib.get_close_matches(chosen, sweep.arms, n=1, cutoff=0.0)
         listed = ", ".join(repr(arm) for arm in sweep.arms[:12])
