@@ -32,7 +32,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument(
         "--baseline",
         metavar="ARM",
-        help="the arm to compare with (default: the study's, or the first declared)",
+        help="the arm to compare with (default: the study's, or the first of the command); "
+        "with any other the table is exploratory: it gives no verdicts",
     )
     parser.add_argument(
         "--allow-mixed",

@@ -149,6 +149,11 @@ class Sweep:
         return tuple(dict.fromkeys([*declared, *(run.arm for run in self.runs)]))
 
     @property
+    def baseline(self) -> str:
+        """The declared baseline: the study's, or the first arm of the command."""
+        return self.study.baseline if self.study else self.arms[0]
+
+    @property
     def pending(self) -> list[tuple[str, int, str]]:
         """The (arm, seed, role) that a study declares and its plan does not list yet."""
         listed = {(run.arm, run.seed, run.role) for run in self.runs}

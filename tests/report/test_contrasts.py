@@ -4,12 +4,11 @@ from __future__ import annotations
 
 import math
 from dataclasses import replace
-from itertools import product
 
 import numpy as np
 import pytest
 
-from lm_experiments.report.statistics.contrasts import Contrast, adjust, contrast, sign_flip_p
+from lm_experiments.report.statistics.contrasts import Contrast, adjust, contrast
 
 
 def arms(differences: list[float], base: float = 3.0) -> tuple[dict[int, float], dict[int, float]]:
@@ -71,7 +70,7 @@ def test_welch_p_and_interval_agree_with_scipy() -> None:
     interval = expected.confidence_interval(0.95)
     assert result is not None
     assert not result.paired
-    assert (result.n, result.differences, result.sign_flip_p) == (3, (), None)
+    assert (result.n, result.differences) == (3, ())
     variances = [np.var(list(arm.values()), ddof=1) for arm in (ours, theirs)]
     assert result.sd == pytest.approx(math.sqrt(sum(variances)))
     assert result.p == pytest.approx(expected.pvalue, abs=1e-12)
@@ -188,34 +187,3 @@ def test_adjusting_counts_contrasts_that_have_no_p() -> None:
     assert first.adjusted_p == pytest.approx(3 * tested.p)
     assert second is None
     assert third.adjusted_p is None
-
-
-def test_sign_flip_p_is_the_share_of_all_patterns_as_extreme() -> None:
-    differences = list(np.random.default_rng(4).normal(0.3, 1.0, 8))
-    observed = abs(sum(differences))
-    sums = [
-        abs(sum(sign * d for sign, d in zip(signs, differences, strict=True)))
-        for signs in product([1, -1], repeat=8)
-    ]
-    expected = sum(total >= observed - 1e-12 for total in sums) / 2**8
-    assert sign_flip_p(differences) == pytest.approx(expected, abs=1e-15)
-    assert 2 / 2**8 < expected < 1
-
-
-def test_sign_flip_starts_at_six_seeds_where_it_can_reach_five_per_cent() -> None:
-    assert made([0.1, 0.2, 0.3, 0.4, 0.5]).sign_flip_p is None
-    assert made([0.1, 0.2, 0.3, 0.4, 0.5, 0.6]).sign_flip_p == 2 / 2**6
-
-
-def test_sign_flip_counts_patterns_that_tie_but_for_rounding() -> None:
-    tenths = [1, 1, 2, 3, 6, -8]  # Summed as whole numbers, so that ties are ties.
-    count = sum(
-        abs(sum(sign * d for sign, d in zip(signs, tenths, strict=True))) >= abs(sum(tenths))
-        for signs in product([1, -1], repeat=6)
-    )
-    assert sign_flip_p([d / 10 for d in tenths]) == count / 64
-
-
-def test_sign_flip_is_exact_to_twenty_seeds() -> None:
-    assert sign_flip_p([0.01 * k for k in range(1, 21)]) == 2 / 2**20
-    assert sign_flip_p([0.1] * 21) is None

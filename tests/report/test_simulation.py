@@ -38,7 +38,7 @@ def simulate(
 
 
 def verdicts(contrasts: Sequence[Contrast | None]) -> list[str]:
-    return [verdict(item, (0, SEEDS), True) for item in contrasts]
+    return [verdict(item, None, True) for item in contrasts]
 
 
 def test_without_any_effect_fewer_than_five_per_cent_of_studies_claim_one() -> None:

@@ -134,7 +134,7 @@ def test_runs_that_are_not_comparable_are_named(
     sweep: SweepFactory, change: dict[str, object], said: str
 ) -> None:
     sweep.done("a", {0: 3.10})
-    sweep.done("b", {0: 3.10}, **change)
+    sweep.done("b", {0: 3.11}, **change)
     (warning,) = warnings(table_of(sweep.plan(), allow_mixed=True))
     assert warning.startswith("Warning: the runs differ in")
     assert said in warning

@@ -24,7 +24,7 @@ def made(differences: list[float], margin: float | None = None, others: int = 0)
 
 
 def said(result: Contrast | None, failed: int = 0, complete: bool = True) -> str:
-    return verdict(result, (failed, 5), complete)
+    return verdict(result, f"fails {failed} of 5" if failed else None, complete)
 
 
 def test_a_lower_loss_is_better() -> None:
@@ -65,6 +65,14 @@ def test_a_failing_run_is_the_verdict_whatever_the_survivors_say(differences: li
     assert said(made(differences, margin=0.01), failed=2) == "fails 2 of 5"
 
 
+@pytest.mark.parametrize("n", [1, 2, 5])
+@pytest.mark.parametrize("margin", [None, 0.01])
+def test_equal_losses_are_identical_and_not_equivalent(n: int, margin: float | None) -> None:
+    assert said(made([0.0] * n, margin)) == "identical: changes nothing"
+    assert said(made([*[0.0] * n, math.ulp(3.0)], margin)) != "identical: changes nothing"
+    assert said(made([0.0] * n, margin), failed=1) == "fails 1 of 5"
+
+
 def test_an_arm_without_any_loss_fails_or_has_no_comparison() -> None:
     assert said(None, failed=5) == "fails 5 of 5"
     assert said(None) == "no comparison"
@@ -73,7 +81,7 @@ def test_an_arm_without_any_loss_fails_or_has_no_comparison() -> None:
 def test_an_unfinished_study_has_no_verdicts_at_all() -> None:
     assert said(made(CLEAR), complete=False) == "unfinished"
     assert said(made(CLEAR), failed=1, complete=False) == "unfinished"
-    assert control_verdict(made([0.0]), (0, 1), False) == "unfinished"
+    assert control_verdict(made([0.0]), None, False) == "unfinished"
 
 
 def test_an_unadjusted_contrast_is_refused() -> None:
@@ -82,25 +90,20 @@ def test_an_unadjusted_contrast_is_refused() -> None:
         said(bare)
 
 
-def test_more_failures_than_runs_are_refused() -> None:
-    with pytest.raises(ValueError, match="6 failed runs of 5"):
-        said(made(CLEAR), failed=6)
-
-
 def test_a_control_is_identical_only_to_the_last_bit() -> None:
     nearly = made([0.0, 0.0, math.ulp(3.0)])
-    assert control_verdict(made([0.0]), (0, 1), True) == "identical"
-    assert control_verdict(made([0.0, 0.0, 0.0]), (0, 3), True) == "identical"
+    assert control_verdict(made([0.0]), None, True) == "identical"
+    assert control_verdict(made([0.0, 0.0, 0.0]), None, True) == "identical"
     expected = "differs: the study is not reproducible"
-    assert control_verdict(nearly, (0, 3), True) == expected
-    assert control_verdict(made([0.1, -0.1, 0.0]), (0, 3), True) == expected
+    assert control_verdict(nearly, None, True) == expected
+    assert control_verdict(made([0.1, -0.1, 0.0]), None, True) == expected
 
 
 def test_a_control_that_cannot_be_compared_says_so() -> None:
     unpaired = contrast({0: 3.0, 1: 3.0}, {2: 3.0, 3: 3.0})
-    assert control_verdict(unpaired, (0, 2), True) == "no comparison"
-    assert control_verdict(None, (0, 2), True) == "no comparison"
-    assert control_verdict(made([0.0]), (1, 2), True) == "fails 1 of 2"
+    assert control_verdict(unpaired, None, True) == "no comparison"
+    assert control_verdict(None, None, True) == "no comparison"
+    assert control_verdict(made([0.0]), "fails 1 of 2", True) == "fails 1 of 2"
 
 
 def test_arms_with_failures_rank_after_all_without() -> None:

@@ -138,7 +138,7 @@ def _row(axes: Axes, place: int, item: Comparison) -> None:
         return
     if found.low is not None and found.high is not None:
         axes.plot([found.low, found.high], [place, place], color=color, linewidth=1.8, zorder=3)
-    failing = item.verdict.startswith("fails")
+    failing = "fails" in item.verdict
     mark = "D" if item.control else "o"
     face = "white" if failing else color
     axes.plot([found.mean], [place], mark, color=color, markerfacecolor=face, ms=6.5, zorder=4)

@@ -4,12 +4,25 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
+from math import comb
+from typing import Any
 
 from lm_experiments.report.collect import Run, Sweep
 from lm_experiments.report.statistics.contrasts import Contrast, adjust, contrast
-from lm_experiments.report.statistics.verdicts import control_verdict, verdict
+from lm_experiments.report.statistics.failures import failure_verdict
+from lm_experiments.report.statistics.verdicts import (
+    BETTER,
+    EQUIVALENT,
+    EXPLORATORY,
+    UNRESOLVED,
+    WORSE,
+    control_verdict,
+    verdict,
+)
 
 SAME_RUNS = "same runs"
+# What a contrast lacks where it was not tested.
+UNTESTED: Mapping[str, Any] = {"p": None, "adjusted_p": None, "equivalent_p": None}
 RunsByArm = Mapping[str, Sequence[Run]]
 
 
@@ -17,19 +30,18 @@ RunsByArm = Mapping[str, Sequence[Run]]
 class Plan:
     """What is compared: (arm, reference) pairs, in one Holm family, and A/A controls beside it.
 
-    `declared` is False where the pairs follow from a baseline named after the runs were planned.
+    `family` is the number of contrasts that Holm's procedure adjusts for. `declared` is False
+    where the pairs follow from a baseline named after the runs were planned: it may have been
+    chosen for its results, so the family is then all pairs of arms.
     """
 
+    baseline: str
     pairs: tuple[tuple[str, str], ...]
     controls: frozenset[str]
     declared: bool
+    family: int
     metric: str
     margin: float | None
-
-    @property
-    def family(self) -> int:
-        """The number of contrasts that Holm's procedure adjusts for."""
-        return sum(arm not in self.controls for arm, _ in self.pairs)
 
 
 @dataclass(frozen=True)
@@ -46,25 +58,30 @@ class Comparison:
 def plan_contrasts(sweep: Sweep, baseline: str, metric: str) -> Plan:
     """A study's declared contrasts; otherwise every other arm against the baseline."""
     study = sweep.study
-    controls = frozenset(study.controls if study else ())
     # A margin in nats per token says nothing about bits per byte.
     margin = study.margin if study and metric == study.primary else None
-    if study and baseline == study.baseline:
-        declared = tuple((arm, reference) for arm, reference in study.compared)
-        return Plan(declared, controls, True, metric, margin)
     pairs = tuple((arm, baseline) for arm in sweep.arms if arm != baseline)
-    # The baseline's own control says nothing beside another arm.
-    return Plan(pairs, frozenset() if study else controls, study is None, metric, margin)
+    if baseline != sweep.baseline:
+        # The declared baseline's own control says nothing beside another arm.
+        family = comb(len(sweep.arms), 2)
+        return Plan(baseline, pairs, frozenset(), False, family, metric, margin)
+    if study:
+        pairs = tuple((arm, reference) for arm, reference in study.compared)
+    controls = frozenset(study.controls if study else ())
+    family = sum(arm not in controls for arm, _ in pairs)
+    return Plan(baseline, pairs, controls, True, family, metric, margin)
 
 
-def compare(plan: Plan, runs: RunsByArm, planned: int, complete: bool) -> list[Comparison]:
-    """Work out every planned contrast; `planned` is how many runs an arm has in the end."""
+def compare(plan: Plan, runs: RunsByArm, complete: bool) -> list[Comparison]:
+    """Work out every planned contrast; no p and no verdict until all runs are `complete`."""
     # An A/A control is no claim, so Holm's family is the other pairs.
     family = [pair for pair in plan.pairs if pair[0] not in plan.controls]
-    adjusted = adjust([_contrast(plan, runs, pair) for pair in family])
-    found = dict(zip(family, adjusted, strict=True))
+    # Pairs of the family that are not shown count as p = 1, which Holm's procedure allows.
+    others = [None] * (plan.family - len(family))
+    adjusted = adjust([*(_contrast(plan, runs, pair) for pair in family), *others])
+    found = dict(zip(family, adjusted, strict=False))
     found.update((pair, _contrast(plan, runs, pair)) for pair in plan.pairs if pair not in found)
-    return [_comparison(plan, runs, pair, found[pair], planned, complete) for pair in plan.pairs]
+    return [_comparison(plan, runs, pair, found[pair], complete) for pair in plan.pairs]
 
 
 def _contrast(plan: Plan, runs: RunsByArm, pair: tuple[str, str]) -> Contrast | None:
@@ -72,7 +89,13 @@ def _contrast(plan: Plan, runs: RunsByArm, pair: tuple[str, str]) -> Contrast | 
         {run.seed: v for run in runs[name] if (v := run.value(plan.metric)) is not None}
         for name in pair
     )
-    return contrast(arm, reference, plan.margin)
+    found = contrast(arm, reference, plan.margin)
+    if found is None:
+        return None
+    # The survivors of a failing arm are no fair sample, and equal losses are no sample at all:
+    # they stay in the family, where Holm counts them as p = 1.
+    failing = any(run.failing for name in pair for run in runs[name])
+    return replace(found, **UNTESTED) if failing or found.identical else found
 
 
 def _comparison(
@@ -80,17 +103,25 @@ def _comparison(
     runs: RunsByArm,
     pair: tuple[str, str],
     found: Contrast | None,
-    planned: int,
     complete: bool,
 ) -> Comparison:
     arm, reference = (runs[name] for name in pair)
     control = pair[0] in plan.controls
-    failures = (sum(run.failing for run in arm), max(planned, len(arm)))
-    word = (control_verdict if control else verdict)(found, failures, complete)
+    failure = _failure(plan, runs, pair) if complete else None
+    word = (control_verdict if control else verdict)(found, failure, complete)
+    if not plan.declared and word in (BETTER, WORSE, EQUIVALENT, UNRESOLVED):
+        word = EXPLORATORY
     # Runs compared with themselves agree whatever they are.
     if complete and arm and {run.directory for run in arm} == {run.directory for run in reference}:
         word = SAME_RUNS
     if found and not complete:
         # A p looked up halfway decides when to stop.
-        found = replace(found, p=None, adjusted_p=None, sign_flip_p=None, equivalent_p=None)
+        found = replace(found, **UNTESTED)
     return Comparison(*pair, found, word, control)
+
+
+def _failure(plan: Plan, runs: RunsByArm, pair: tuple[str, str]) -> str | None:
+    """Which of the two arms has failed runs, in words."""
+    arm, reference = ([run.value("val_loss") for run in runs[name]] for name in pair)
+    name = "baseline" if pair[1] == plan.baseline else pair[1]
+    return failure_verdict(arm, reference, name)

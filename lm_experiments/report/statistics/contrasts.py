@@ -11,8 +11,9 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
+from lm_experiments.report.statistics.failures import holm_with_failures
+
 CONFIDENCE = 0.95
-SIGN_FLIP_SEEDS = range(6, 21)  # Below 6 no p under .05 exists; above 20 there are too many signs.
 
 
 @dataclass(frozen=True)
@@ -43,7 +44,6 @@ class Contrast:
     half_width: float | None
     p: float | None
     equivalent_p: float | None
-    sign_flip_p: float | None
     paired: bool
     differences: tuple[float, ...] = ()
     adjusted_p: float | None = None
@@ -118,32 +118,9 @@ def adjust(contrasts: Sequence[Contrast | None]) -> list[Contrast | None]:
     The family is all of them: a contrast without a p, of an arm that failed or has one seed,
     still counts, so that a failing arm does not make the others easier to believe.
     """
-    # Imported here because numpy and scipy are slow to load.
-    import numpy as np
-
-    from lm_experiments.report.statistics.estimates import holm_adjusted
-
-    p_values = [1.0 if item is None or item.p is None else item.p for item in contrasts]
-    adjusted = holm_adjusted(np.array(p_values, dtype=np.float64)).tolist()
-    return [
-        item if item is None or item.p is None else replace(item, adjusted_p=new)
-        for item, new in zip(contrasts, adjusted, strict=True)
-    ]
-
-
-def sign_flip_p(differences: Sequence[float]) -> float | None:
-    """Exact two-sided p of the mean under all 2^n sign patterns; None unless n is 6 to 20."""
-    if len(differences) not in SIGN_FLIP_SEEDS:
-        return None
-    import numpy as np
-
-    # Negating every sign leaves |sum| alone, so the first sign can stay as it is.
-    sums = np.array([differences[0]], dtype=np.float64)
-    for difference in differences[1:]:
-        sums = np.concatenate([sums + difference, sums - difference])
-    # Patterns that tie in exact arithmetic may differ in the last bits.
-    slack = 1e-12 * math.fsum(abs(x) for x in differences)
-    return float(np.mean(np.abs(sums) >= abs(math.fsum(differences)) - slack))
+    p_values = {at: item.p if item else None for at, item in enumerate(contrasts)}
+    adjusted = holm_with_failures(p_values)
+    return [item and replace(item, adjusted_p=adjusted[at]) for at, item in enumerate(contrasts)]
 
 
 def _paired(differences: tuple[float, ...], margin: float | None) -> Contrast:
@@ -156,7 +133,7 @@ def _paired(differences: tuple[float, ...], margin: float | None) -> Contrast:
     assert summary is not None
     mean, sd, n = summary.mean, summary.sd, summary.n
     tested = _tested(test, mean, sd, margin)
-    return Contrast(mean, sd, n, *tested, sign_flip_p(differences), True, differences)
+    return Contrast(mean, sd, n, *tested, True, differences)
 
 
 def _welch(values: Sequence[float], reference: Sequence[float], margin: float | None) -> Contrast:
@@ -170,7 +147,7 @@ def _welch(values: Sequence[float], reference: Sequence[float], margin: float | 
     assert ours is not None and theirs is not None
     mean = ours.mean - theirs.mean
     sd = None if ours.sd is None or theirs.sd is None else math.hypot(ours.sd, theirs.sd)
-    return Contrast(mean, sd, min(ours.n, theirs.n), *_tested(test, mean, sd, margin), None, False)
+    return Contrast(mean, sd, min(ours.n, theirs.n), *_tested(test, mean, sd, margin), False)
 
 
 def _tested(

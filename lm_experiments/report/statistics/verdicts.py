@@ -13,30 +13,37 @@ BETTER = "better"
 WORSE = "worse"
 EQUIVALENT = "equivalent"
 UNRESOLVED = "unresolved"
+EXPLORATORY = "exploratory"
 UNFINISHED = "unfinished"
 IDENTICAL = "identical"
+CHANGES_NOTHING = "identical: changes nothing"
 DIFFERS = "differs: the study is not reproducible"
 NO_COMPARISON = "no comparison"
 
 
-def verdict(contrast: Contrast | None, failures: tuple[int, int], complete: bool) -> str:
+def verdict(contrast: Contrast | None, failure: str | None, complete: bool) -> str:
     """The one claim a declared contrast supports; a lower loss is better.
 
-    `failures` is (failed runs, planned runs) of the arm and `complete` is whether every run of
-    the study has ended: no claim is made halfway, and none but "fails k of n" after a failure,
-    as the mean of the survivors flatters the arm.
+    `failure` says which runs of the arm or its reference failed (`failures.failure_verdict`) and
+    `complete` is whether every run of the study has ended: no claim is made halfway, and none
+    from the means of the survivors. An arm with exactly its reference's loss on every common seed
+    did not change the training at all, so that it is no evidence of equivalence either.
 
     Equivalence goes before significance: the margin was declared as the largest difference that
     does not matter, so one shown to be smaller is not an improvement, however certain its sign.
     The interval beside it still tells the sign. The TOST p is not adjusted for the number of
     contrasts. Raises `ValueError` for a contrast that did not go through `adjust`.
     """
-    if early := _before_testing(failures, complete):
-        return early
+    if not complete:
+        return UNFINISHED
+    if failure:
+        return failure
     if contrast is None:
         return NO_COMPARISON
+    if contrast.identical:
+        return CHANGES_NOTHING
     if contrast.n < FEWEST_SEEDS:
-        return f"exploratory, n = {contrast.n}"
+        return f"{EXPLORATORY}, n = {contrast.n}"
     if contrast.adjusted_p is None:
         raise ValueError(
             "The contrast has no adjusted p; pass all contrasts of the study through adjust() "
@@ -49,14 +56,16 @@ def verdict(contrast: Contrast | None, failures: tuple[int, int], complete: bool
     return UNRESOLVED
 
 
-def control_verdict(contrast: Contrast | None, failures: tuple[int, int], complete: bool) -> str:
+def control_verdict(contrast: Contrast | None, failure: str | None, complete: bool) -> str:
     """The verdict on an A/A control, the baseline under another name, from one seed upwards.
 
     "identical" when it has exactly the baseline's loss on every common seed, otherwise "differs:
     the study is not reproducible". It has "no comparison" when it shares no seed.
     """
-    if early := _before_testing(failures, complete):
-        return early
+    if not complete:
+        return UNFINISHED
+    if failure:
+        return failure
     if contrast is None or not contrast.paired:
         return NO_COMPARISON
     return IDENTICAL if contrast.identical else DIFFERS
@@ -70,15 +79,3 @@ def ranking_key(mean_loss: float | None, failed: int) -> tuple[int, float]:
     if mean_loss is None or math.isnan(mean_loss):
         return failed, math.inf
     return failed, mean_loss
-
-
-def _before_testing(failures: tuple[int, int], complete: bool) -> str | None:
-    """What is said without looking at the losses; None when they may be looked at."""
-    failed, planned = failures
-    if not 0 <= failed <= planned:
-        raise ValueError(
-            f"{failed} failed runs of {planned} is impossible; give (failed runs, planned runs)."
-        )
-    if not complete:
-        return UNFINISHED
-    return f"fails {failed} of {planned}" if failed else None

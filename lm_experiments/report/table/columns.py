@@ -7,13 +7,19 @@ from dataclasses import dataclass
 
 from lm_experiments.report.statistics.compare import Comparison
 from lm_experiments.report.statistics.contrasts import Contrast, Summary
-from lm_experiments.report.statistics.verdicts import BETTER, EQUIVALENT, UNRESOLVED, WORSE
+from lm_experiments.report.statistics.verdicts import (
+    BETTER,
+    EQUIVALENT,
+    EXPLORATORY,
+    UNRESOLVED,
+    WORSE,
+)
 from lm_experiments.report.table.rows import Row, Table
 from lm_experiments.rundir.results import OK
 
 NOTHING = "-"
 EDGE = "^"
-TESTED = (BETTER, WORSE, EQUIVALENT, UNRESOLVED)
+TESTED = (BETTER, WORSE, EQUIVALENT, UNRESOLVED, EXPLORATORY)
 LOSS_TITLES = {"val_loss": "val loss", "bits_per_byte": "bits/byte"}
 UNITS = {"val_loss": "nats per token", "bits_per_byte": "bits per byte"}
 _PREFIXES = ((1e18, "E"), (1e15, "P"), (1e12, "T"), (1e9, "G"), (1e6, "M"), (1e3, "k"))
@@ -144,11 +150,11 @@ def _compared(table: Table) -> list[Column]:
             shown=table.most_seeds > 1,
         ),
         _p_column("p (Holm)", "adjusted_p", 8, table),
-        _p_column("p (sign flip)", "sign_flip_p", 6, table),
         Column(
             "verdict",
             lambda row: _part(row.comparison, "verdict", ""),
             right=False,
+            wraps=True,
             shown=_judged(table),
         ),
     ]

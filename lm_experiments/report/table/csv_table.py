@@ -17,7 +17,6 @@ _CONTRAST = {
     "difference_n": "n",
     "p": "p",
     "p_holm": "adjusted_p",
-    "p_sign_flip": "sign_flip_p",
     "p_equivalent": "equivalent_p",
 }
 

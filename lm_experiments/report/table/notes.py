@@ -29,10 +29,6 @@ SEVERAL_SEEDS = (
 )
 UNADJUSTED = "Intervals are not adjusted: one may leave out zero beside an unresolved verdict."
 NO_VERDICTS = "No verdicts and no p-values before every run has finished."
-POST_HOC = (
-    "These are not the contrasts the study declares, as another baseline was asked for; they are "
-    "exploratory."
-)
 DIRTY = "The code had uncommitted changes in every run, so the commit alone does not say what ran."
 LISTED_FAILURES = 5
 
@@ -100,6 +96,8 @@ def _rule(table: Table) -> list[str]:
         return [NO_VERDICTS]
     if table.most_seeds < FEWEST_SEEDS:
         return []
+    if not table.plan.declared:
+        return [_exploratory(table)]
     family, margin = table.plan.family, table.plan.margin
     size = "one contrast" if family == 1 else f"{family} contrasts, adjusted after Holm"
     level = f"{LEVEL:g}".lstrip("0")
@@ -110,8 +108,6 @@ def _rule(table: Table) -> list[str]:
             "(two one-sided tests), which goes before better and worse"
         )
     lines = [f"{text}. An arm with a failed run gets no other verdict. {UNADJUSTED}"]
-    if not table.plan.declared:
-        lines.append(POST_HOC)
     if table.resolvable is not None:
         share = f"{level} / {family}" if family > 1 else level
         lines.append(
@@ -120,6 +116,15 @@ def _rule(table: Table) -> list[str]:
             "arms that share a seed vary together."
         )
     return lines
+
+
+def _exploratory(table: Table) -> str:
+    return (
+        f"Exploratory: the baseline {table.baseline!r} was chosen in place of "
+        f"{table.sweep.baseline!r}, which the command or study declares, so there are no verdicts; "
+        "p is of two-sided paired t tests, adjusted after Holm over all "
+        f"{table.plan.family} pairs of arms. Intervals are not adjusted."
+    )
 
 
 def _other_contrasts(table: Table) -> list[str]:

@@ -155,7 +155,7 @@ def build_table(sweep: Sweep, baseline: str | None = None, allow_mixed: bool = F
     baseline that is not an arm of the sweep, and, unless `allow_mixed`, for runs that differ in
     data, code, evaluation or budget without meaning to.
     """
-    chosen = baseline or (sweep.study.baseline if sweep.study else sweep.arms[0])
+    chosen = baseline or sweep.baseline
     if chosen not in sweep.arms:
         [near] = difflib.get_close_matches(chosen, sweep.arms, n=1, cutoff=0.0)
         listed = ", ".join(repr(arm) for arm in sweep.arms[:12])
@@ -212,8 +212,7 @@ def _sides(sweep: Sweep, role: str, plan: Plan) -> tuple[list[Comparison], dict[
     for run in sweep.runs:
         if run.role == role:
             runs[run.arm].append(run)
-    planned = len(sweep.study.seeds) if sweep.study else 0
-    comparisons = compare(plan, runs, planned, sweep.complete)
+    comparisons = compare(plan, runs, sweep.complete)
     sides = {}
     for arm in sweep.arms:
         values = [v for run in runs[arm] if (v := run.value(plan.metric)) is not None]

@@ -7,6 +7,7 @@ from collections.abc import Iterable, Iterator, Mapping
 
 from lm_experiments.report.collect import Run
 from lm_experiments.report.statistics.compare import SAME_RUNS
+from lm_experiments.report.statistics.verdicts import CHANGES_NOTHING
 from lm_experiments.report.table.comparable import differences, short_hash
 from lm_experiments.report.table.rows import Table
 
@@ -91,7 +92,7 @@ def _references(table: Table) -> Iterator[str]:
         if row.arm in references and failed and row.loss:
             yield (
                 f"Warning: the reference {row.arm!r} fails {failed} of {len(row.runs)}, so "
-                "differences to it are over the seeds on which it survived."
+                "differences to it are over the seeds on which it survived, without a verdict."
             )
     if apart := [repr(c.arm) for c in table.comparisons if c.contrast and not c.contrast.paired]:
         yield (
@@ -103,6 +104,11 @@ def _references(table: Table) -> Iterator[str]:
             yield (
                 f"Warning: {item.arm!r} and {item.reference!r} have the same configuration and are "
                 "the same runs, so their difference says nothing."
+            )
+        if item.verdict == CHANGES_NOTHING:
+            yield (
+                f"Warning: {item.arm!r} has exactly the losses of {item.reference!r} on every seed "
+                "they share: what it overrides changes nothing in these runs."
             )
     if table.sweep.extra:
         extra = listed(path.name for path in table.sweep.extra)

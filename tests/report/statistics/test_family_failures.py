@@ -29,6 +29,10 @@ def test_failures_are_said_in_place_of_a_comparison(
     assert failure_verdict(arm, baseline) == said
 
 
+def test_a_reference_other_than_the_baseline_is_named() -> None:
+    assert failure_verdict(FINE, TWICE, "silu") == "silu fails 2 of 5"
+
+
 def test_an_arm_without_planned_runs_is_refused() -> None:
     with pytest.raises(InputError, match="no planned runs"):
         failure_verdict([], FINE)
