@@ -1,11 +1,12 @@
-"""``identity.json``: the hashes of what determines a run's result."""
+"""``identity.json``: what determines a run's result, and its hashes."""
 
 from __future__ import annotations
 
 import contextlib
 import dataclasses
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any
 
 from lm_experiments.errors import InputError
 from lm_experiments.rundir.atomic import read_object, write_json
@@ -15,10 +16,22 @@ from lm_experiments.rundir.parse import build
 
 @dataclass(frozen=True)
 class Identity:
-    """SHA-256 of the configuration, as far as it determines the result, and of the corpus."""
+    """What determines a run's result.
+
+    Attributes:
+        config_hash: SHA-256 of ``values``.
+        data_hash: SHA-256 of the corpus.
+        values: everything that determines the result, by dotted key.
+    """
 
     config_hash: str
     data_hash: str
+    values: dict[str, Any] = field(default_factory=dict)
+
+    @property
+    def hashes(self) -> dict[str, Any]:
+        """Both hashes, as a result keeps them."""
+        return {"config_hash": self.config_hash, "data_hash": self.data_hash}
 
 
 def read_identity(run_dir: Path) -> Identity:

@@ -12,7 +12,7 @@ from hydra.core.override_parser.types import Override
 from lm_experiments.errors import InputError
 from lm_experiments.fields import Use
 from lm_experiments.rundir.study import REPORT, TUNE, TUNED, Study
-from lm_experiments.study.identity import arm_label, arm_overrides, sweep_name
+from lm_experiments.study.identity import arm_labels, arm_overrides, sweep_name
 from lm_experiments.study.keys import use_of
 
 # An arm of a study, a seed, a role, and the values that tuning set.
@@ -62,11 +62,11 @@ def grid_specs(overrides: Sequence[Override], name: str | None, arm: str | None)
     combinations = [list(values) for values in itertools.product(*map(_values, overrides))]
     fixed = [text for text in combinations[0] if _key(text) not in swept]
     name = name or sweep_name(swept, arm_overrides(fixed))
+    owns = [[t for t in arm_overrides(texts) if _key(t) in swept] for texts in combinations]
     specs = []
-    for combination in combinations:
-        own = [text for text in arm_overrides(combination) if _key(text) in swept]
+    for combination, own, label in zip(combinations, owns, arm_labels(owns), strict=True):
         kept = [text for text in combination if not _of_the_sweep(_key(text))]
-        specs.append(RunSpec((*kept, *_named(name, arm or arm_label(own), own))))
+        specs.append(RunSpec((*kept, *_named(name, arm or label, own))))
     return specs
 
 

@@ -25,7 +25,15 @@ from lm_experiments.rundir.results import DONE, read_result, run_status
 from lm_experiments.rundir.study import Chosen, Study, Tuning, read_study
 from lm_experiments.study import expand
 from lm_experiments.study.command_config import command_config
-from lm_experiments.study.plan import PlannedRun, checked, distinct, make_directory, plain, planned
+from lm_experiments.study.plan import (
+    PlannedRun,
+    check_one_each,
+    checked,
+    distinct,
+    make_directory,
+    plain,
+    planned,
+)
 from lm_experiments.study.preview import preview
 from lm_experiments.study.record import record_sweep
 from lm_experiments.training.config import RunConfig
@@ -136,6 +144,7 @@ class Planner:
         for key, spec in zip(keys, specs, strict=True):
             seed = given[key].seed if spec.seed is None else spec.seed
             runs.append(planned(replace(given[key], seed=seed), spec))
+        check_one_each(runs)
         return runs
 
     def _train(self, runs: Sequence[PlannedRun], axes: Sequence[str], study: Study | None) -> None:

@@ -10,8 +10,10 @@ import pytest
 from lm_experiments.model import Choice
 from lm_experiments.study.identity import (
     arm_label,
+    arm_labels,
     arm_overrides,
     config_hash,
+    differences,
     directory_name,
     sweep_name,
 )
@@ -122,9 +124,36 @@ def test_directory_names_need_no_quotes(arm: str) -> None:
         ("logger=none", False),
         ("logger.mode=offline", False),
         ("seed=1", False),
-        ("control=again", False),
+        ("control=again", True),
         ("name=mine", False),
     ],
 )
 def test_what_makes_another_arm(word: str, makes_arm: bool) -> None:
     assert arm_overrides([word]) == ([word] if makes_arm else [])
+
+
+@pytest.mark.parametrize(
+    ("arms", "labels"),
+    [
+        ([["ffn=relu"], ["ffn=silu"]], ["relu", "silu"]),
+        ([["control=a"], ["control=b"]], ["a", "b"]),
+        (
+            [["data.path=a/input.txt"], ["data.path=b/input.txt"], ["data.path=b/other.txt"]],
+            ["data.path=a/input.txt", "data.path=b/input.txt", "path=other.txt"],
+        ),
+        ([["x=a b", "y=c"], ["x=a", "y=b c"]], ["x=a b y=c", "x=a y=b c"]),
+        ([["ffn=relu"], ["ffn=relu"]], ["relu", "relu"]),
+        (
+            [["data.path=/d/a/x/t.txt"], ["data.path=/d/b/x/t.txt"]],
+            ["data.path=a/x/t.txt", "data.path=b/x/t.txt"],
+        ),
+    ],
+)
+def test_labels_grow_until_they_differ(arms: list[list[str]], labels: list[str]) -> None:
+    assert arm_labels(arms) == labels
+
+
+def test_what_differs_is_named_before_what_follows_from_it() -> None:
+    one = {"seed": 0, "data_hash": "d" * 64, "optimizer.lr": 0.1}
+    other = {**one, "data_hash": "e" * 64, "optimizer.lr": 0.2}
+    assert differences(one, other) == "optimizer.lr: 0.1 and 0.2; data_hash: dddddddd and eeeeeeee"

@@ -201,6 +201,40 @@ class Half(RMSNorm):
     assert "norm=half has no option fctor; it has model.norm.eps, model.norm.factor" in refused.err
 
 
+def test_two_configurations_of_one_arm_and_seed_are_refused_before_training(
+    train: Callable[..., Any],
+) -> None:
+    answer = train("-m", "placement=pre,post", "arm=mine", "name=one")
+    assert answer.code == 2
+    assert "Arm 'mine' has two configurations for seed 0 (model.placement.name: pre and post)" in (
+        answer.err
+    )
+    assert "leave arm=... out" in answer.err
+    assert not list(Path("runs").glob("*/*"))
+
+
+def test_controls_of_one_command_are_arms_of_their_own(train: Callable[..., Any]) -> None:
+    answer = train("-m", "control=a,b,c", "plan=true")
+    assert answer.code == 0, answer.err
+    assert "3 runs: 3 arms" in answer.out
+
+
+def test_texts_of_one_name_are_arms_of_their_own(train: Callable[..., Any]) -> None:
+    for name in ("a", "b"):
+        Path(name).mkdir()
+        Path(name, "input.txt").write_text(f"some words of {name}\n" * 200)
+    answer = train("-m", "data.path=a/input.txt,b/input.txt", "plan=true")
+    assert answer.code == 0, answer.err
+    assert "2 runs: 2 arms" in answer.out
+    assert "path=a/input.txt" in answer.out
+
+
+def test_runs_of_a_sweep_in_two_folders_are_refused(train: Callable[..., Any]) -> None:
+    answer = train("-m", "seed=0,1", "runs_dir=runs/${seed}", "name=apart")
+    assert answer.code == 2
+    assert "belong in one folder, and not in runs/0/apart and runs/1/apart" in answer.err
+
+
 def test_a_sweep_names_its_folder_after_itself(train: Callable[..., Any]) -> None:
     answer = train("-m", "placement=pre,post", small=True)
     assert answer.code == 0
