@@ -6,11 +6,12 @@ import hashlib
 import json
 import re
 from collections.abc import Mapping, Sequence
+from functools import cache
 from pathlib import Path
 from typing import Any
 
 from lm_experiments.data import files_hash
-from lm_experiments.study.keys import flat, use_of
+from lm_experiments.study.keys import all_keys, flat, use_of
 from lm_experiments.training.config import RunConfig, plain_values
 from lm_experiments.training.devices import find_device
 
@@ -101,16 +102,34 @@ def directory_name(arm: str, seed: int, config_hash: str) -> str:
 
 
 def sweep_name(swept: Sequence[str], fixed: Sequence[str]) -> str:
-    """Name a sweep after the keys it sweeps and the values it fixes.
+    """Name a sweep after the keys it sweeps, and the keys and values it fixes.
 
-    Seeds are left out, so that a sweep with more of them finds the runs it has.
+    Seeds are left out, so that a sweep with more of them finds the runs it has. A name that is
+    too long, or lacks characters of the values, ends with a hash of all of it.
     """
-    keys = [key.rsplit(".", 1)[-1] for key in swept if key != "seed"]
-    words = ["-".join(keys) or "seeds", *(word.rsplit(".", 1)[-1] for word in fixed)]
-    name = re.sub(r"[^A-Za-z0-9._=-]+", "-", "_".join(words)).strip("-")
-    if len(name) <= SLUG_LENGTH:
+    pairs = [word.lstrip("+~").partition("=")[::2] for word in fixed]
+    keys = [short_key(key) for key in swept if key != "seed"]
+    words = ["-".join(keys) or "seeds", *(f"{short_key(key)}-{value}" for key, value in pairs)]
+    whole = "_".join(words)
+    name = re.sub(r"[^A-Za-z0-9._-]+", "-", whole).strip("-")
+    if len(name) <= SLUG_LENGTH and name == whole:
         return name
-    return f"{name[: SLUG_LENGTH - 9]}-{_sha256(name.encode())[:8]}"
+    return f"{name[: SLUG_LENGTH - 9]}-{_sha256(whole.encode())[:8]}"
+
+
+def short_key(key: str) -> str:
+    """Return the end of a dotted key that no other key has."""
+    known, parts = _key_names(), key.split(".")
+    for start in range(len(parts) - 1, 0, -1):
+        end = ".".join(parts[start:])
+        if not any(name != key and f".{name}".endswith(f".{end}") for name in known):
+            return end
+    return key
+
+
+@cache
+def _key_names() -> frozenset[str]:
+    return frozenset(key.name for key in all_keys())
 
 
 def _shown(value: Any) -> str:

@@ -23,6 +23,7 @@ from lm_experiments.report.progress import progress_line
 from lm_experiments.report.statistics.tuning import pick_best
 from lm_experiments.rundir.results import DONE, read_result, run_status
 from lm_experiments.rundir.study import Chosen, Study, Tuning, read_study
+from lm_experiments.rundir.sweeps import read_sweep
 from lm_experiments.study import expand
 from lm_experiments.study.command_config import command_config
 from lm_experiments.study.plan import (
@@ -190,7 +191,11 @@ def _report(runs: Sequence[PlannedRun]) -> None:
     print(f"{len(directories) - len(failed)} done, {len(failed)} failed.")
     for directory in failed:
         print(f"  {run_line(directory)}")
+    record = read_sweep(folder)
+    listed = {row.directory for row in record.runs} if record else set()
     try:
+        if lost := [path.name for path in directories if path.name not in listed]:
+            raise InputError(f"another command has taken {folder} over, without {lost[0]}.")
         show_report(write_report(folder))
     except (InputError, OSError) as error:
         print(f"No table: {error}")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import re
 from typing import Any
 
 import pytest
@@ -87,11 +88,31 @@ def test_labels_and_names() -> None:
     assert arm_label([]) == "baseline"
     assert directory_name("pre relu", 3, "0123456789ab") == "pre-relu-s3-01234567"
     assert sweep_name(["placement", "ffn", "seed"], []) == "placement-ffn"
-    assert sweep_name(["optimizer.lr"], ["trainer.max_steps=9"]) == "lr_max_steps=9"
+    assert sweep_name(["optimizer.lr"], ["trainer.max_steps=9"]) == "lr_max_steps-9"
+    assert sweep_name(["placement"], ["optimizer.lr=0.01"]) == "placement_lr-0.01"
+    assert sweep_name(["placement"], ["optimizer.weight_decay=0.01"]) == (
+        "placement_weight_decay-0.01"
+    )
     assert len(sweep_name(["a"], ["b=" + "c" * 300])) <= 80
     assert arm_overrides(["seed=1", "logger=none", "logger.mode=offline", "ffn=relu"]) == [
         "ffn=relu"
     ]
+
+
+@pytest.mark.parametrize(
+    ("one", "other"),
+    [
+        ("optimizer.eps=1e-6", "model.norm.eps=1e-6"),
+        ("data.path=a/b.txt", "data.path=a-b.txt"),
+        ("ffn=relu", "norm=relu"),
+        ("data.path=" + "c" * 300, "data.path=" + "c" * 299 + "d"),
+        ("model.d_model=12", "model.d_model=1"),
+    ],
+)
+def test_sweeps_that_fix_something_else_have_another_name(one: str, other: str) -> None:
+    names = [sweep_name(["placement"], [word]) for word in (one, other)]
+    assert names[0] != names[1]
+    assert all(re.fullmatch(r"placement_[\w.-]{1,70}", name) for name in names)
 
 
 @pytest.mark.parametrize("arm", ["lr=1e-3", "a/b c", "../../etc", "naïve ünï"])
