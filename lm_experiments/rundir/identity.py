@@ -45,6 +45,11 @@ def read_identity(run_dir: Path) -> Identity:
         raise damaged(path, str(error).rstrip(".")) from None
 
 
+def read_values(run_dir: Path) -> dict[str, Any]:
+    """Return the values of a run's identity; nothing of a run that has none yet."""
+    return read_identity(run_dir).values if (run_dir / IDENTITY).exists() else {}
+
+
 def write_identity(run_dir: Path, identity: Identity) -> None:
     """Write a run's identity, unless it is there."""
     with contextlib.suppress(InputError):

@@ -27,11 +27,13 @@ class RunSpec:
         overrides: as typed, the run's sweep, arm and seed among them.
         role: one of `rundir.study.ROLES`.
         setting: the values that tuning chose.
+        common: those of the overrides that do not make the arm, which all arms share.
     """
 
     overrides: tuple[str, ...] = ()
     role: str = REPORT
     setting: Mapping[str, float] = field(default_factory=dict)
+    common: tuple[str, ...] = ()
 
     @property
     def words(self) -> list[str]:
@@ -66,7 +68,8 @@ def grid_specs(overrides: Sequence[Override], name: str | None, arm: str | None)
     specs = []
     for combination, own, label in zip(combinations, owns, arm_labels(owns), strict=True):
         kept = [text for text in combination if not _of_the_sweep(_key(text))]
-        specs.append(RunSpec((*kept, *_named(name, arm or label, own))))
+        common = tuple(text for text in kept if _key(text) not in (*swept, "seed"))
+        specs.append(RunSpec((*kept, *_named(name, arm or label, own)), common=common))
     return specs
 
 
@@ -84,10 +87,11 @@ def study_specs(
             key = clash.pop()
             raise InputError(f"Arm {arm!r} sets {key}, which study.tune tunes for all arms.")
         # Typed later wins: the study's own, then the command line's, then what makes the arm.
-        merged = {_key(text): text for text in [*study.overrides, *fixed, *tuned, *own]}
+        common = {_key(text): text for text in [*study.overrides, *fixed, *tuned]}
+        merged = {**common, **{_key(text): text for text in own}}
         control = [f"control={_quoted(arm)}"] if arm in study.controls else []
         typed = (*merged.values(), f"seed={seed}", *control, *_named(name, arm, own))
-        specs.append(RunSpec(typed, role, setting))
+        specs.append(RunSpec(typed, role, setting, tuple(common.values())))
     return specs
 
 

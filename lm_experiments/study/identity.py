@@ -49,9 +49,14 @@ def hashed_values(config: RunConfig, data_hash: str, precision: str) -> dict[str
     return values
 
 
+def differing_keys(one: Mapping[str, Any], other: Mapping[str, Any]) -> list[str]:
+    """Return the keys whose values differ, or that only one of both has."""
+    return [key for key in sorted(one.keys() | other.keys()) if one.get(key) != other.get(key)]
+
+
 def differences(one: Mapping[str, Any], other: Mapping[str, Any]) -> str:
     """Return the first few of the hashed values that differ, in words."""
-    keys = [key for key in sorted(one.keys() | other.keys()) if one.get(key) != other.get(key)]
+    keys = differing_keys(one, other)
     # What was typed says more than the hashes that follow from it.
     keys.sort(key=lambda key: key in FOLLOWING)
     shown = [f"{k}: {_shown(one.get(k))} and {_shown(other.get(k))}" for k in keys[:SHOWN]]

@@ -25,6 +25,7 @@ from lm_experiments.study.identity import (
     arm_label,
     config_hash,
     differences,
+    differing_keys,
     directory_name,
     hashed_values,
 )
@@ -32,6 +33,8 @@ from lm_experiments.study.keys import SHORT
 from lm_experiments.training.config import RunConfig, load_config, run_config, save_config
 from lm_experiments.training.devices import find_device
 
+# Hashed values that follow from the corpus and the tokenizer.
+OF_THE_TEXT = ["data_hash", "model.end_of_text", "model.vocab_size", "tokenizer.files"]
 # Where a run is trained, of `TrainerConfig`.
 DEVICES = ("accelerator", "devices", "strategy")
 # Keys of the composed configuration that a run's configuration does not have.
@@ -48,6 +51,7 @@ class PlannedRun:
         ledger: the parameters and FLOPs of its architecture.
         status: done, failed or interrupted as its result says, else waiting.
         spec: how it was declared.
+        changes: the keys of ``values`` that its arm changes, beside what all arms share.
     """
 
     config: RunConfig
@@ -58,6 +62,7 @@ class PlannedRun:
     ledger: Ledger
     status: str
     spec: RunSpec = field(default_factory=RunSpec)
+    changes: tuple[str, ...] = ()
 
     @property
     def task(self) -> Task:
@@ -126,6 +131,26 @@ def planned(config: RunConfig, spec: RunSpec | None = None) -> PlannedRun:
 def distinct(runs: Sequence[PlannedRun]) -> list[PlannedRun]:
     """Return each run once: specs that differ in nothing that counts lead to the same run."""
     return list({run.config_hash: run for run in reversed(runs)}.values())[::-1]
+
+
+def arm_changes(run: PlannedRun, base: RunConfig) -> tuple[str, ...]:
+    """Return the hashed keys, the seed aside, in which a run differs from ``base``.
+
+    ``base`` is checked, and lacks its corpus: where the text and its tokens are asked for alike,
+    they are the run's.
+    """
+    model, own = base.model, run.config.model
+    end = own.end_of_text if base.model.document_mask else None
+    base = dataclasses.replace(
+        base,
+        seed=run.config.seed,
+        model=dataclasses.replace(model, vocab_size=own.vocab_size, end_of_text=end),
+    )
+    values = hashed_values(base, run.data_hash, find_device(base).precision)
+    changed = differing_keys(values, run.values)
+    if (base.data.corpus, base.tokenizer) != (run.config.data.corpus, run.config.tokenizer):
+        changed += OF_THE_TEXT
+    return tuple(dict.fromkeys(changed))
 
 
 def check_one_each(runs: Sequence[PlannedRun]) -> None:

@@ -12,8 +12,9 @@ from filelock import FileLock
 
 from lm_experiments.errors import InputError
 from lm_experiments.invocation import command_line
-from lm_experiments.rundir.atomic import remove_unfinished
-from lm_experiments.rundir.identity import read_identity
+from lm_experiments.report.table.comparable import Settings, mixed_settings
+from lm_experiments.rundir.atomic import jsonable, remove_unfinished
+from lm_experiments.rundir.identity import read_identity, read_values
 from lm_experiments.rundir.live import is_held, run_state
 from lm_experiments.rundir.names import IDENTITY, LOCK, SWEEP
 from lm_experiments.rundir.results import FAILED, WAITING, read_result
@@ -51,6 +52,9 @@ def record_sweep(
                 _check_replaceable(folder, old, run)
                 replaced.append(old)
                 rows[row.cell] = row
+        cells = {row.cell for row in planned}
+        known_rows = [row for row in rows.values() if row.cell not in cells]
+        _check_alike(folder, known_rows, list(zip(planned, runs, strict=True)), study)
         _say_replaced(folder, replaced)
         if study and known.study:
             # Seeds are added, and none is forgotten.
@@ -81,6 +85,26 @@ def _check_study(folder: Path, there: Study | None, study: Study | None) -> None
         )
 
 
+def _check_alike(
+    folder: Path,
+    known: Sequence[SweepRow],
+    planned: Sequence[tuple[SweepRow, PlannedRun]],
+    study: Study | None,
+) -> None:
+    """Refuse runs that differ from those of the folder in more than their arms change."""
+    there = [Settings(row, read_values(folder / row.directory)) for row in known]
+    now = [Settings(row, jsonable(run.values)) for row, run in planned]
+    if mixed := mixed_settings([*there, *now], study.tune.key if study and study.tune else None):
+        key, groups = next(iter(mixed.items()))
+        parts = [f"{value} in {rows[0].directory}" for value, rows in groups.items()]
+        more = f", and in {len(mixed) - 1} more settings" if len(mixed) > 1 else ""
+        raise InputError(
+            f"The runs of {folder} would differ in {key} ({', '.join(parts)}){more}, which their "
+            "arms do not change; type the settings of the runs there, or name=... to put this "
+            "into another folder."
+        )
+
+
 def _row(run: PlannedRun) -> SweepRow:
     return SweepRow(
         arm=run.config.arm,
@@ -90,6 +114,7 @@ def _row(run: PlannedRun) -> SweepRow:
         overrides=run.config.arm_overrides,
         role=run.spec.role,
         setting=dict(run.spec.setting),
+        changes=list(run.changes),
     )
 
 

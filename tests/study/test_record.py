@@ -36,6 +36,7 @@ class Planned:
     config: Config
     values: dict[str, Any]
     spec: RunSpec = field(default_factory=RunSpec)
+    changes: tuple[str, ...] = ()
 
     @property
     def config_hash(self) -> str:
@@ -50,10 +51,24 @@ Plan = Callable[..., Planned]
 def plan(tmp_path: Path) -> Plan:
     def make(arm: str, rate: float, **values: Any) -> Planned:
         config = Config(arm, arm_overrides=["norm=x"])
-        run = Planned(tmp_path / f"{arm}-{rate}", config, {"optimizer.lr": rate, **values})
-        return run
+        return Planned(tmp_path / f"{arm}-{rate}", config, {"optimizer.lr": rate, **values})
 
     return make
+
+
+def test_settings_that_no_arm_changes_are_refused_before_training(
+    plan: Plan, tmp_path: Path
+) -> None:
+    first = plan("a", 0.1, **{"model.norm.name": "x"})
+    record(first)
+    begin(first, DONE)
+    with pytest.raises(InputError, match=r"differ in optimizer\.lr \(0\.1 in a-0\.1, 0\.2 in b-0"):
+        record(plan("b", 0.2, **{"model.norm.name": "x"}))
+    assert rows(tmp_path) == [("a", "a-0.1")]
+    other = plan("b", 0.2, **{"model.norm.name": "x"})
+    other.changes = ("optimizer.lr",)
+    record(other)
+    assert rows(tmp_path) == [("a", "a-0.1"), ("b", "b-0.2")]
 
 
 def record(*runs: Any) -> None:
@@ -117,8 +132,10 @@ def test_a_row_that_was_never_begun_is_replaced_and_said(
 
 
 def test_a_label_that_grew_renames_its_row_in_place(plan: Plan, tmp_path: Path) -> None:
-    record(plan("a", 0.1), plan("b", 0.3))
-    grown = plan("x/a", 0.1)
-    grown.directory = tmp_path / "a-0.1"
-    record(grown, plan("y/a", 0.2))
+    runs = [plan("a", 0.1), plan("b", 0.3), plan("x/a", 0.1), plan("y/a", 0.2)]
+    for run in runs:
+        run.changes = ("optimizer.lr",)
+    runs[2].directory = runs[0].directory
+    record(*runs[:2])
+    record(*runs[2:])
     assert [arm for arm, _ in rows(tmp_path)] == ["x/a", "b", "y/a"]
