@@ -11,7 +11,7 @@ import signal
 from collections import Counter
 from collections.abc import Sequence
 from contextlib import suppress
-from dataclasses import asdict, dataclass, replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import yaml
@@ -182,7 +182,7 @@ def failed(directory: Path, error: RunError) -> Ending:
             values = yaml.safe_load((directory / CONFIG).read_text(encoding="utf-8"))
             there = Result(FAILED, str(values["arm"]), int(values["seed"]))
             with suppress(InputError):
-                there = replace(there, **asdict(read_identity(directory)))
+                there = replace(there, **read_identity(directory).hashes)
         write_result(directory, replace(there, status=FAILED, outcome=None, error=error))
     except (OSError, InputError) as problem:
         message = f"{error.message.rstrip('.')}; {one_sentence(problem)}"

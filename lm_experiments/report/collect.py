@@ -5,9 +5,11 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
+from lm_experiments.rundir.identity import read_values
 from lm_experiments.rundir.live import run_state
 from lm_experiments.rundir.results import BROKEN, DONE, FAILED, NON_FINITE, OK, Result, read_result
 from lm_experiments.rundir.study import TUNE, Study
@@ -53,6 +55,11 @@ class Run:
     def overrides(self) -> dict[str, str]:
         """What makes the arm, as key -> value."""
         return dict(text.lstrip("+~").partition("=")[::2] for text in self.row.overrides)
+
+    @cached_property
+    def values(self) -> Mapping[str, Any]:
+        """Everything that determines the result, by dotted key; empty where it is not known."""
+        return read_values(self.directory)
 
     @property
     def config_hash(self) -> str | None:

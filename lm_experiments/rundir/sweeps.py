@@ -27,6 +27,8 @@ class SweepRow:
         role: one of `study.ROLES`.
         setting: the values that tuning chose.
         directory: its name in the sweep's folder.
+        changes: the keys of its identity's values that the arm changes, beside what all arms
+            share; None where no plan says so.
     """
 
     arm: str
@@ -36,6 +38,7 @@ class SweepRow:
     overrides: list[str] = field(default_factory=list)
     role: str = REPORT
     setting: dict[str, float] = field(default_factory=dict)
+    changes: list[str] | None = None
 
     def __post_init__(self) -> None:
         if self.role not in ROLES:

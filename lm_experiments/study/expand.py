@@ -12,7 +12,7 @@ from hydra.core.override_parser.types import Override
 from lm_experiments.errors import InputError
 from lm_experiments.fields import Use
 from lm_experiments.rundir.study import REPORT, TUNE, TUNED, Study
-from lm_experiments.study.identity import arm_label, arm_overrides, sweep_name
+from lm_experiments.study.identity import arm_labels, arm_overrides, sweep_name
 from lm_experiments.study.keys import use_of
 
 # An arm of a study, a seed, a role, and the values that tuning set.
@@ -27,11 +27,13 @@ class RunSpec:
         overrides: as typed, the run's sweep, arm and seed among them.
         role: one of `rundir.study.ROLES`.
         setting: the values that tuning chose.
+        common: those of the overrides that do not make the arm, which all arms share.
     """
 
     overrides: tuple[str, ...] = ()
     role: str = REPORT
     setting: Mapping[str, float] = field(default_factory=dict)
+    common: tuple[str, ...] = ()
 
     @property
     def words(self) -> list[str]:
@@ -62,11 +64,12 @@ def grid_specs(overrides: Sequence[Override], name: str | None, arm: str | None)
     combinations = [list(values) for values in itertools.product(*map(_values, overrides))]
     fixed = [text for text in combinations[0] if _key(text) not in swept]
     name = name or sweep_name(swept, arm_overrides(fixed))
+    owns = [[t for t in arm_overrides(texts) if _key(t) in swept] for texts in combinations]
     specs = []
-    for combination in combinations:
-        own = [text for text in arm_overrides(combination) if _key(text) in swept]
+    for combination, own, label in zip(combinations, owns, arm_labels(owns), strict=True):
         kept = [text for text in combination if not _of_the_sweep(_key(text))]
-        specs.append(RunSpec((*kept, *_named(name, arm or arm_label(own), own))))
+        common = tuple(text for text in kept if _key(text) not in (*swept, "seed"))
+        specs.append(RunSpec((*kept, *_named(name, arm or label, own)), common=common))
     return specs
 
 
@@ -84,10 +87,11 @@ def study_specs(
             key = clash.pop()
             raise InputError(f"Arm {arm!r} sets {key}, which study.tune tunes for all arms.")
         # Typed later wins: the study's own, then the command line's, then what makes the arm.
-        merged = {_key(text): text for text in [*study.overrides, *fixed, *tuned, *own]}
+        common = {_key(text): text for text in [*study.overrides, *fixed, *tuned]}
+        merged = {**common, **{_key(text): text for text in own}}
         control = [f"control={_quoted(arm)}"] if arm in study.controls else []
         typed = (*merged.values(), f"seed={seed}", *control, *_named(name, arm, own))
-        specs.append(RunSpec(typed, role, setting))
+        specs.append(RunSpec(typed, role, setting, tuple(common.values())))
     return specs
 
 

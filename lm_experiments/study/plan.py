@@ -21,11 +21,20 @@ from lm_experiments.rundir.identity import Identity, write_identity
 from lm_experiments.rundir.results import run_status
 from lm_experiments.study.command_config import CommandConfig
 from lm_experiments.study.expand import RunSpec
-from lm_experiments.study.identity import arm_label, config_hash, directory_name
+from lm_experiments.study.identity import (
+    arm_label,
+    config_hash,
+    differences,
+    differing_keys,
+    directory_name,
+    hashed_values,
+)
 from lm_experiments.study.keys import SHORT
 from lm_experiments.training.config import RunConfig, load_config, run_config, save_config
 from lm_experiments.training.devices import find_device
 
+# Hashed values that follow from the corpus and the tokenizer.
+OF_THE_TEXT = ["data_hash", "model.end_of_text", "model.vocab_size", "tokenizer.files"]
 # Where a run is trained, of `TrainerConfig`.
 DEVICES = ("accelerator", "devices", "strategy")
 # Keys of the composed configuration that a run's configuration does not have.
@@ -38,18 +47,22 @@ class PlannedRun:
 
     Attributes:
         directory: where it is, or will be.
+        values: what ``config_hash`` is the hash of, by dotted key.
         ledger: the parameters and FLOPs of its architecture.
         status: done, failed or interrupted as its result says, else waiting.
         spec: how it was declared.
+        changes: the keys of ``values`` that its arm changes, beside what all arms share.
     """
 
     config: RunConfig
     directory: Path
     config_hash: str
     data_hash: str
+    values: Mapping[str, Any]
     ledger: Ledger
     status: str
     spec: RunSpec = field(default_factory=RunSpec)
+    changes: tuple[str, ...] = ()
 
     @property
     def task(self) -> Task:
@@ -100,13 +113,15 @@ def planned(config: RunConfig, spec: RunSpec | None = None) -> PlannedRun:
     end = data.tokenizer.end_of_text_id if config.model.document_mask else None
     model = dataclasses.replace(config.model, vocab_size=data.tokenizer.vocab_size, end_of_text=end)
     config = dataclasses.replace(config, model=model)
-    identity = config_hash(config, data.data_hash, find_device(config).precision)
+    precision = find_device(config).precision
+    identity = config_hash(config, data.data_hash, precision)
     directory = _place(config, identity, data.data_hash)
     return PlannedRun(
         config=config,
         directory=directory,
         config_hash=identity,
         data_hash=data.data_hash,
+        values=hashed_values(config, data.data_hash, precision),
         ledger=count(config.model),
         status=run_status(directory),
         spec=spec or RunSpec(),
@@ -116,6 +131,46 @@ def planned(config: RunConfig, spec: RunSpec | None = None) -> PlannedRun:
 def distinct(runs: Sequence[PlannedRun]) -> list[PlannedRun]:
     """Return each run once: specs that differ in nothing that counts lead to the same run."""
     return list({run.config_hash: run for run in reversed(runs)}.values())[::-1]
+
+
+def arm_changes(run: PlannedRun, base: RunConfig) -> tuple[str, ...]:
+    """Return the hashed keys, the seed aside, in which a run differs from ``base``.
+
+    ``base`` is checked, and lacks its corpus: where the text and its tokens are asked for alike,
+    they are the run's.
+    """
+    model, own = base.model, run.config.model
+    end = own.end_of_text if base.model.document_mask else None
+    base = dataclasses.replace(
+        base,
+        seed=run.config.seed,
+        model=dataclasses.replace(model, vocab_size=own.vocab_size, end_of_text=end),
+    )
+    values = hashed_values(base, run.data_hash, find_device(base).precision)
+    changed = differing_keys(values, run.values)
+    if (base.data.corpus, base.tokenizer) != (run.config.data.corpus, run.config.tokenizer):
+        changed += OF_THE_TEXT
+    return tuple(dict.fromkeys(changed))
+
+
+def check_one_each(runs: Sequence[PlannedRun]) -> None:
+    """Raise InputError where one arm and seed has two configurations, or the sweep two folders."""
+    seen: dict[tuple[Any, ...], PlannedRun] = {}
+    for run in runs:
+        spec, arm, seed = run.spec, run.config.arm, run.config.seed
+        other = seen.setdefault((arm, seed, spec.role, *sorted(spec.setting.items())), run)
+        if other.config_hash != run.config_hash:
+            raise InputError(
+                f"Arm {arm!r} has two configurations for seed {seed} "
+                f"({differences(other.values, run.values)}); leave arm=... out, so that each has "
+                "a row of its own, or give each a command with a name=... of its own."
+            )
+    folders = sorted({str(run.directory.parent) for run in runs})
+    if len(folders) > 1:
+        raise InputError(
+            f"The runs of a sweep belong in one folder, and not in {' and '.join(folders[:2])}; "
+            "type a runs_dir=... that is the same for all."
+        )
 
 
 def make_directory(run: PlannedRun) -> None:
@@ -132,7 +187,7 @@ def make_directory(run: PlannedRun) -> None:
         moved = dataclasses.replace(there, trainer=dataclasses.replace(there.trainer, **asked))
         if moved != there:
             save_config(moved, run.directory)
-    write_identity(run.directory, Identity(run.config_hash, run.data_hash))
+    write_identity(run.directory, Identity(run.config_hash, run.data_hash, dict(run.values)))
 
 
 def corpus_of(config: RunConfig) -> PreparedData:

@@ -11,7 +11,9 @@ from dataclasses import replace
 from pathlib import Path
 
 from hydra.core.override_parser.types import Override
+from hydra.errors import HydraException
 from omegaconf import DictConfig, OmegaConf
+from omegaconf.errors import OmegaConfBaseException
 
 from lm_experiments.errors import InputError
 from lm_experiments.launch.endings import run_line
@@ -23,9 +25,19 @@ from lm_experiments.report.progress import progress_line
 from lm_experiments.report.statistics.tuning import pick_best
 from lm_experiments.rundir.results import DONE, read_result, run_status
 from lm_experiments.rundir.study import Chosen, Study, Tuning, read_study
+from lm_experiments.rundir.sweeps import read_sweep
 from lm_experiments.study import expand
 from lm_experiments.study.command_config import command_config
-from lm_experiments.study.plan import PlannedRun, checked, distinct, make_directory, plain, planned
+from lm_experiments.study.plan import (
+    PlannedRun,
+    arm_changes,
+    check_one_each,
+    checked,
+    distinct,
+    make_directory,
+    plain,
+    planned,
+)
 from lm_experiments.study.preview import preview
 from lm_experiments.study.record import record_sweep
 from lm_experiments.training.config import RunConfig
@@ -45,6 +57,8 @@ class Planner:
 
     def __init__(self, base: DictConfig, compose: Callable[[list[str]], DictConfig]) -> None:
         self.base, self.compose = base, compose
+        # The configurations of what all arms share, by its words.
+        self._shared: dict[tuple[str, ...], RunConfig] = {}
         self.command = command_config(base)
         self.launcher = Launcher(
             base.hydra.launcher,
@@ -136,7 +150,24 @@ class Planner:
         for key, spec in zip(keys, specs, strict=True):
             seed = given[key].seed if spec.seed is None else spec.seed
             runs.append(planned(replace(given[key], seed=seed), spec))
-        return runs
+        check_one_each(runs)
+        return [replace(run, changes=self._changes(run, runs[0])) for run in runs]
+
+    def _changes(self, run: PlannedRun, first: PlannedRun) -> tuple[str, ...]:
+        """Return what the run's arm changes of what all arms share.
+
+        Where that is no configuration by itself, return what it changes of the first arm.
+        """
+        common = run.spec.common
+        if common not in self._shared:
+            try:
+                composed = plain(self.compose(list(common)))
+                config = checked(self.launcher.with_devices(composed))
+                arm_changes(run, config)
+            except (ValueError, OSError, HydraException, OmegaConfBaseException):
+                config = first.config
+            self._shared[common] = config
+        return arm_changes(run, self._shared[common])
 
     def _train(self, runs: Sequence[PlannedRun], axes: Sequence[str], study: Study | None) -> None:
         """Record the runs as the sweep's, and train those that are missing, each once.
@@ -181,7 +212,11 @@ def _report(runs: Sequence[PlannedRun]) -> None:
     print(f"{len(directories) - len(failed)} done, {len(failed)} failed.")
     for directory in failed:
         print(f"  {run_line(directory)}")
+    record = read_sweep(folder)
+    listed = {row.directory for row in record.runs} if record else set()
     try:
+        if lost := [path.name for path in directories if path.name not in listed]:
+            raise InputError(f"another command has taken {folder} over, without {lost[0]}.")
         show_report(write_report(folder))
     except (InputError, OSError) as error:
         print(f"No table: {error}")

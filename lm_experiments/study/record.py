@@ -2,26 +2,29 @@
 
 from __future__ import annotations
 
+import shutil
 from collections.abc import Sequence
 from dataclasses import asdict, replace
 from pathlib import Path
+from typing import Any
 
 from filelock import FileLock
 
 from lm_experiments.errors import InputError
 from lm_experiments.invocation import command_line
-from lm_experiments.rundir.atomic import remove_unfinished
-from lm_experiments.rundir.names import SWEEP
-from lm_experiments.rundir.results import DONE, run_status
+from lm_experiments.report.table.comparable import Settings, mixed_settings
+from lm_experiments.rundir.atomic import jsonable, remove_unfinished
+from lm_experiments.rundir.identity import read_identity, read_values
+from lm_experiments.rundir.live import is_held, run_state
+from lm_experiments.rundir.names import IDENTITY, LOCK, SWEEP
+from lm_experiments.rundir.results import FAILED, WAITING, read_result
 from lm_experiments.rundir.study import Study
 from lm_experiments.rundir.sweeps import SweepRecord, SweepRow, read_sweep, write_sweep
-from lm_experiments.study.keys import flat, use_of
+from lm_experiments.study.identity import differences
 from lm_experiments.study.plan import PlannedRun
-from lm_experiments.training.config import load_config, plain_values
 
 # What may be added to a study that has started: seeds, and what tuning found.
 EXTENDABLE = ("seeds", "tune")
-SHOWN_DIFFERENCES = 3
 
 
 def record_sweep(
@@ -37,21 +40,22 @@ def record_sweep(
         remove_unfinished(folder, f".{SWEEP}.*")
         known = read_sweep(folder) or SweepRecord()
         _check_study(folder, known.study, study)
-        rows = {row.cell: row for row in known.runs}
-        for run in runs:
-            row = SweepRow(
-                arm=run.config.arm,
-                seed=run.config.seed,
-                directory=run.directory.name,
-                config_hash=run.config_hash,
-                overrides=run.config.arm_overrides,
-                role=run.spec.role,
-                setting=dict(run.spec.setting),
-            )
-            there = rows.setdefault(row.cell, row)
-            if there.config_hash != row.config_hash:
-                _check_replaceable(folder, there, run)
+        planned = [_row(run) for run in runs]
+        labels = {_same_run(row): row.arm for row in planned}
+        # A label that has grown since then is another name of the same row.
+        there = [replace(row, arm=labels.get(_same_run(row), row.arm)) for row in known.runs]
+        rows = {row.cell: row for row in there}
+        replaced: list[SweepRow] = []
+        for run, row in zip(runs, planned, strict=True):
+            old = rows.setdefault(row.cell, row)
+            if old.config_hash != row.config_hash:
+                _check_replaceable(folder, old, run)
+                replaced.append(old)
                 rows[row.cell] = row
+        cells = {row.cell for row in planned}
+        known_rows = [row for row in rows.values() if row.cell not in cells]
+        _check_alike(folder, known_rows, list(zip(planned, runs, strict=True)), study)
+        _say_replaced(folder, replaced)
         if study and known.study:
             # Seeds are added, and none is forgotten.
             study = replace(study, seeds=list(dict.fromkeys([*known.study.seeds, *study.seeds])))
@@ -81,19 +85,75 @@ def _check_study(folder: Path, there: Study | None, study: Study | None) -> None
         )
 
 
-def _check_replaceable(folder: Path, there: SweepRow, run: PlannedRun) -> None:
-    """Let a run that never finished be replaced; refuse to mix two configurations of one arm."""
-    directory = folder / there.directory
-    if run_status(directory) != DONE:
-        return
-    old, new = (flat(plain_values(config)) for config in (load_config(directory), run.config))
-    changed = [
-        f"{key}: {old.get(key)!r} there, {new.get(key)!r} now"
-        for key in sorted(old.keys() | new.keys())
-        if old.get(key) != new.get(key) and use_of(key).in_hash
-    ]
-    differences = "; ".join(changed[:SHOWN_DIFFERENCES]) or "its corpus or its code has changed"
-    raise InputError(
-        f"{folder} holds arm {run.config.arm!r}, seed {run.config.seed}, trained otherwise "
-        f"({differences}); type name=... to put this into another folder."
+def _check_alike(
+    folder: Path,
+    known: Sequence[SweepRow],
+    planned: Sequence[tuple[SweepRow, PlannedRun]],
+    study: Study | None,
+) -> None:
+    """Refuse runs that differ from those of the folder in more than their arms change."""
+    there = [Settings(row, read_values(folder / row.directory)) for row in known]
+    now = [Settings(row, jsonable(run.values)) for row, run in planned]
+    if mixed := mixed_settings([*there, *now], study.tune.key if study and study.tune else None):
+        key, groups = next(iter(mixed.items()))
+        parts = [f"{value} in {rows[0].directory}" for value, rows in groups.items()]
+        more = f", and in {len(mixed) - 1} more settings" if len(mixed) > 1 else ""
+        raise InputError(
+            f"The runs of {folder} would differ in {key} ({', '.join(parts)}){more}, which their "
+            "arms do not change; type the settings of the runs there, or name=... to put this "
+            "into another folder."
+        )
+
+
+def _row(run: PlannedRun) -> SweepRow:
+    return SweepRow(
+        arm=run.config.arm,
+        seed=run.config.seed,
+        directory=run.directory.name,
+        config_hash=run.config_hash,
+        overrides=run.config.arm_overrides,
+        role=run.spec.role,
+        setting=dict(run.spec.setting),
+        changes=list(run.changes),
     )
+
+
+def _same_run(row: SweepRow) -> tuple[Any, ...]:
+    """Return what two rows share that are one run under two labels."""
+    return row.config_hash, row.role, tuple(row.overrides), tuple(row.setting.items())
+
+
+def _check_replaceable(folder: Path, there: SweepRow, run: PlannedRun) -> None:
+    """Refuse to replace a run of another configuration, unless it was never begun, or failed."""
+    directory = folder / there.directory
+    state = run_state(directory, read_result(directory))
+    busy = [path for path in _directories(folder) if is_held(path / LOCK)]
+    if state in (WAITING, FAILED) and not busy:
+        return
+    changed = ""
+    if (directory / IDENTITY).exists():
+        changed = f" ({differences(read_identity(directory).values, run.values)}, there and now)"
+    holder = f"; {busy[0].name} is being trained" if busy else ""
+    raise InputError(
+        f"{folder} holds arm {there.arm!r}, seed {there.seed}, {state}, with other settings"
+        f"{changed}{holder}; type name=... to put this into another folder, or remove {directory} "
+        "to replace it."
+    )
+
+
+def _directories(folder: Path) -> list[Path]:
+    return [path for path in folder.iterdir() if path.is_dir()]
+
+
+def _say_replaced(folder: Path, rows: Sequence[SweepRow]) -> None:
+    """Say which runs were replaced; what had not begun leaves no directory behind."""
+    for row in rows:
+        directory = folder / row.directory
+        if run_state(directory, read_result(directory)) == WAITING:
+            shutil.rmtree(directory, ignore_errors=True)
+    if rows:
+        more = f" and {len(rows) - 1} more" if len(rows) > 1 else ""
+        print(
+            f"{folder}: {rows[0].directory}{more}, planned with other settings and not begun or "
+            "failed, gave place to this command's."
+        )

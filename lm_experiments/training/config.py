@@ -140,7 +140,7 @@ class RunConfig:
     name: Annotated[str | None, Use.NAME] = None
     arm: Annotated[str, Use.NAME] = "baseline"
     arm_overrides: Annotated[list[str], Use.NAME] = field(default_factory=list)
-    control: Annotated[str | None, Use.SEED] = None
+    control: str | None = None
     compile: Annotated[bool | str, Use.PLACE] = "auto"
     runs_dir: Annotated[str, Use.PLACE] = "runs"
     cache_dir: Annotated[str, Use.PLACE] = field(

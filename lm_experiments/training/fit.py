@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 import logging
 import os
 from collections.abc import Iterator
@@ -200,7 +199,7 @@ class Run:
                 self.loggers.finish(0 if status == DONE else 1)
 
     def _facts(self) -> dict[str, Any]:
-        identity = dataclasses.asdict(self.identity)
+        identity = self.identity.hashes
         if self.device is None:
             return identity
         return {

@@ -2,16 +2,24 @@
 
 from __future__ import annotations
 
+import itertools
+from pathlib import Path
 from typing import Any
 
 import pytest
-from synthetic_runs import SweepFactory, failed, result_of
+from synthetic_runs import SweepFactory, failed, result_of, write_run
 from synthetic_studies import StudyFactory
 
 from lm_experiments.errors import InputError
 from lm_experiments.report import build_table, collect
 from lm_experiments.report.table.columns import columns
+from lm_experiments.report.table.comparable import Settings, mixed_settings
 from lm_experiments.report.table.warnings import warnings
+from lm_experiments.rundir.identity import Identity, write_identity
+from lm_experiments.rundir.sweeps import SweepRecord, SweepRow, read_sweep, write_sweep
+from lm_experiments.study.identity import hashed_values
+from lm_experiments.study.keys import all_keys
+from lm_experiments.training.config import run_config
 
 CHANGES: list[tuple[str, dict[str, Any]]] = [
     ("data_hash", {"data_hash": "e" * 64}),
@@ -149,3 +157,93 @@ def test_trials_of_other_code_are_warned_about(study: StudyFactory) -> None:
     study.changes["silu", 100] = {"commit": "b" * 40}
     told = " ".join(warnings(build_table(collect(study.whole()))))
     assert "some tuning trials have another commit: bbbbbbbbbbbb" in told
+
+
+VALUES = {"seed": 0, "optimizer.lr": 1e-3, "trainer.precision": "32-true", "norm.name": "x"}
+
+
+def rows_of(
+    root: Path, changes: dict[str, list[str]], others: dict[tuple[str, int], dict[str, Any]]
+) -> Path:
+    """Write two arms of two seeds, some with other values; return the sweep's folder."""
+    planned = []
+    for arm, seed in itertools.product("ab", (0, 1)):
+        name = f"{arm}-s{seed}"
+        write_run(root / name, arm, seed, result_of(arm, seed, 3.0 + seed / 100))
+        values = {**VALUES, "seed": seed, **others.get((arm, seed), {})}
+        write_identity(root / name, Identity("c", "d", values))
+        planned.append(SweepRow(arm, seed, name, changes=changes.get(arm, [])))
+    write_sweep(root, SweepRecord("x", runs=planned))
+    return root
+
+
+def hashed_keys() -> list[str]:
+    """Every key that enters the hash, of every component."""
+    sections = {"tokenizer": "bytes", "optimizer": "adamw", "schedule": "cosine", "logger": "none"}
+    values = {section: {"name": name} for section, name in sections.items()}
+    config = run_config({**values, "model": {}, "data": {"name": "kjv"}, "trainer": {}})
+    hashed = hashed_values(config, "d", "32-true").keys()
+    return sorted({key.name for key in all_keys() if key.use.in_hash} | hashed - {"seed"})
+
+
+def test_every_setting_that_enters_the_hash_is_the_same_in_a_table() -> None:
+    keys = [key for key in hashed_keys() if key != "seed"]
+    assert len(keys) > 60
+    assert {"optimizer.lr", "optimizer.weight_decay", "schedule.name", "control"} <= set(keys)
+    for key in keys:
+        # Runs of an arm never differ, and runs of two arms where one of them changes it.
+        one, other = {"seed": 0, key: 1}, {"seed": 1, key: 2}
+        rows = [SweepRow("a", seed, "", changes=[key]) for seed in (0, 1)]
+        assert list(mixed_settings([Settings(rows[0], one), Settings(rows[1], other)])) == [key]
+        for changes in ([], [key]):
+            rows = [SweepRow("a", 0, "", changes=changes), SweepRow("b", 0, "", changes=[])]
+            mixed = mixed_settings([Settings(rows[0], one), Settings(rows[1], other)])
+            assert list(mixed) == ([] if changes else [key])
+
+
+@pytest.mark.parametrize(
+    ("changes", "others"),
+    [
+        ({}, {("b", 0): {"optimizer.lr": 1e-2}, ("b", 1): {"optimizer.lr": 1e-2}}),
+        ({}, {("a", 1): {"optimizer.lr": 1e-2}, ("b", 1): {"optimizer.lr": 1e-2}}),
+        ({"b": ["optimizer.lr"]}, {("b", 1): {"optimizer.lr": 1e-2}}),
+    ],
+)
+def test_different_settings_are_refused_with_their_key_and_values(
+    tmp_path: Path, changes: Any, others: Any
+) -> None:
+    root = rows_of(tmp_path, changes, others)
+    with pytest.raises(InputError, match=r"differ in optimizer\.lr \(0\.001 in .*0\.01 in "):
+        build_table(collect(root))
+    told = " ".join(warnings(build_table(collect(root), allow_mixed=True)))
+    assert "the runs differ in optimizer.lr: 0.001 (" in told
+
+
+def test_what_an_arm_changes_may_differ(tmp_path: Path) -> None:
+    others = {("b", seed): {"norm.name": "y", "norm.eps": 1.0} for seed in (0, 1)}
+    root = rows_of(tmp_path, {"b": ["norm.name", "norm.eps"]}, others)
+    assert len(build_table(collect(root)).rows) == 2
+
+
+def test_precision_in_force_is_warned_about(study: StudyFactory) -> None:
+    study.changes["silu", 1] = {"precision": "bf16-mixed"}
+    study.changes["silu", 2] = {"precision": "32-true"}
+    assert "differ in precision" in " ".join(warnings(build_table(collect(study.whole()))))
+
+
+def test_arms_of_other_seeds_are_warned_about(sweep: SweepFactory) -> None:
+    sweep.done("pre", {0: 3.0, 1: 3.1, 2: 3.2})
+    sweep.done("post", {2: 2.9})
+    told = " ".join(warnings(build_table(collect(sweep.plan()))))
+    assert "do not have the same seeds ('post' 2, 'pre' 0, 1, 2)" in told
+
+
+def test_n_counts_seeds(tmp_path: Path) -> None:
+    root = rows_of(tmp_path, {}, {})
+    record = read_sweep(root)
+    assert record is not None
+    again = [SweepRow("a", 0, row.directory, changes=[]) for row in record.runs]
+    write_sweep(root, SweepRecord("x", runs=[*record.runs[:2], *again]))
+    loss = build_table(collect(root), allow_mixed=True).rows[0].loss
+    assert loss is not None
+    assert loss.n == 2

@@ -21,7 +21,13 @@ from lm_experiments.rundir.results import FAILED, Result, RunError, read_result,
 from lm_experiments.rundir.study import TUNED, Chosen, Study, Tuning
 from lm_experiments.rundir.sweeps import SweepRecord, SweepRow, read_sweep, write_sweep
 
-PLAIN: dict[Any, Any] = {int: 7, float: 0.1 + 0.2, str: 'a "quoted" text, \u00e9', bool: True}
+PLAIN: dict[Any, Any] = {
+    typing.Any: [1, 0.5, "word", None],
+    int: 7,
+    float: 0.1 + 0.2,
+    str: 'a "quoted" text, \u00e9',
+    bool: True,
+}
 # Fields whose values are checked: an example that passes and is not the default.
 ALLOWED: dict[tuple[type, str], Any] = {
     (Result, "status"): FAILED,

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import re
 from typing import Any
 
 import pytest
@@ -10,8 +11,10 @@ import pytest
 from lm_experiments.model import Choice
 from lm_experiments.study.identity import (
     arm_label,
+    arm_labels,
     arm_overrides,
     config_hash,
+    differences,
     directory_name,
     sweep_name,
 )
@@ -85,11 +88,31 @@ def test_labels_and_names() -> None:
     assert arm_label([]) == "baseline"
     assert directory_name("pre relu", 3, "0123456789ab") == "pre-relu-s3-01234567"
     assert sweep_name(["placement", "ffn", "seed"], []) == "placement-ffn"
-    assert sweep_name(["optimizer.lr"], ["trainer.max_steps=9"]) == "lr_max_steps=9"
+    assert sweep_name(["optimizer.lr"], ["trainer.max_steps=9"]) == "lr_max_steps-9"
+    assert sweep_name(["placement"], ["optimizer.lr=0.01"]) == "placement_lr-0.01"
+    assert sweep_name(["placement"], ["optimizer.weight_decay=0.01"]) == (
+        "placement_weight_decay-0.01"
+    )
     assert len(sweep_name(["a"], ["b=" + "c" * 300])) <= 80
     assert arm_overrides(["seed=1", "logger=none", "logger.mode=offline", "ffn=relu"]) == [
         "ffn=relu"
     ]
+
+
+@pytest.mark.parametrize(
+    ("one", "other"),
+    [
+        ("optimizer.eps=1e-6", "model.norm.eps=1e-6"),
+        ("data.path=a/b.txt", "data.path=a-b.txt"),
+        ("ffn=relu", "norm=relu"),
+        ("data.path=" + "c" * 300, "data.path=" + "c" * 299 + "d"),
+        ("model.d_model=12", "model.d_model=1"),
+    ],
+)
+def test_sweeps_that_fix_something_else_have_another_name(one: str, other: str) -> None:
+    names = [sweep_name(["placement"], [word]) for word in (one, other)]
+    assert names[0] != names[1]
+    assert all(re.fullmatch(r"placement_[\w.-]{1,70}", name) for name in names)
 
 
 @pytest.mark.parametrize("arm", ["lr=1e-3", "a/b c", "../../etc", "naïve ünï"])
@@ -122,9 +145,36 @@ def test_directory_names_need_no_quotes(arm: str) -> None:
         ("logger=none", False),
         ("logger.mode=offline", False),
         ("seed=1", False),
-        ("control=again", False),
+        ("control=again", True),
         ("name=mine", False),
     ],
 )
 def test_what_makes_another_arm(word: str, makes_arm: bool) -> None:
     assert arm_overrides([word]) == ([word] if makes_arm else [])
+
+
+@pytest.mark.parametrize(
+    ("arms", "labels"),
+    [
+        ([["ffn=relu"], ["ffn=silu"]], ["relu", "silu"]),
+        ([["control=a"], ["control=b"]], ["a", "b"]),
+        (
+            [["data.path=a/input.txt"], ["data.path=b/input.txt"], ["data.path=b/other.txt"]],
+            ["data.path=a/input.txt", "data.path=b/input.txt", "path=other.txt"],
+        ),
+        ([["x=a b", "y=c"], ["x=a", "y=b c"]], ["x=a b y=c", "x=a y=b c"]),
+        ([["ffn=relu"], ["ffn=relu"]], ["relu", "relu"]),
+        (
+            [["data.path=/d/a/x/t.txt"], ["data.path=/d/b/x/t.txt"]],
+            ["data.path=a/x/t.txt", "data.path=b/x/t.txt"],
+        ),
+    ],
+)
+def test_labels_grow_until_they_differ(arms: list[list[str]], labels: list[str]) -> None:
+    assert arm_labels(arms) == labels
+
+
+def test_what_differs_is_named_before_what_follows_from_it() -> None:
+    one = {"seed": 0, "data_hash": "d" * 64, "optimizer.lr": 0.1}
+    other = {**one, "data_hash": "e" * 64, "optimizer.lr": 0.2}
+    assert differences(one, other) == "optimizer.lr: 0.1 and 0.2; data_hash: dddddddd and eeeeeeee"

@@ -47,7 +47,7 @@ def test_all_keys_of_the_base_configuration_are_known() -> None:
     ("key", "use"),
     [
         ("seed", Use.SEED),
-        ("control", Use.SEED),
+        ("control", Use.RESULT),
         ("model.d_model", Use.RESULT),
         ("model.d_ff", Use.SOURCE),
         ("match", Use.SOURCE),

@@ -14,6 +14,8 @@ import pytest
 from filelock import FileLock
 from hydra._internal.config_loader_impl import ConfigLoaderImpl
 
+from lm_experiments.training.config import load_config
+
 GRID = ("-m", "placement=pre,post", "ffn=relu,swiglu")
 
 BROKEN = '''
@@ -117,6 +119,19 @@ def test_what_follows_from_the_seed_follows_from_that_of_each_run(
     assert sorted(steps) == [(a, s, s) for a in ("relu", "swiglu") for s in (1, 2)]
 
 
+def test_a_split_and_tags_that_follow_from_the_seed_are_those_of_each_run(
+    train: Callable[..., Any],
+) -> None:
+    tags = ("logger=wandb", "logger.mode=disabled", "logger.tags=[s${seed}]")
+    answer = train("-m", "seed=0,1", "data.split_seed=${seed}", *tags, "name=split")
+    assert answer.code == 0, answer.err
+    found = map(load_config, sorted(Path("runs/split").glob("*-s?-*")))
+    assert [(c.seed, c.data.split_seed, c.logger.tags) for c in found] == [
+        (0, 0, ["s0"]),
+        (1, 1, ["s1"]),
+    ]
+
+
 def test_an_arm_is_composed_once_whatever_its_seeds(
     train: Callable[..., Any], monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -130,7 +145,8 @@ def test_an_arm_is_composed_once_whatever_its_seeds(
     monkeypatch.setattr(ConfigLoaderImpl, "load_sweep_config", counted)
     answer = train("-m", "ffn=relu,swiglu", "seed=0,1", "name=once")
     assert answer.code == 0, answer.err
-    assert len(composed) == 2
+    # Once more for what both arms share.
+    assert len(composed) == 3
 
 
 def test_one_broken_run_does_not_stop_the_others(train: Callable[..., Any]) -> None:
@@ -154,8 +170,7 @@ def test_one_broken_run_does_not_stop_the_others(train: Callable[..., Any]) -> N
     Path("broken.py").write_text(BROKEN + "# edited")
     edited = train(*sweep)
     assert edited.code == 2
-    assert "arm 'rmsnorm', seed 0, trained otherwise" in edited.err
-    assert "its corpus or its code has changed" in edited.err
+    assert "arm 'rmsnorm', seed 0, done, with other settings (code: " in edited.err
     anew = train(*sweep[:-1], "name=anew")
     assert "1 done, 2 failed" in anew.out
 
@@ -164,7 +179,7 @@ def test_an_arm_configured_otherwise_is_not_mixed_in(train: Callable[..., Any]) 
     assert train("-m", "ffn=relu,swiglu", "name=mix").code == 0
     answer = train("-m", "ffn=relu,swiglu", "name=mix", "optimizer.lr=0.1")
     assert answer.code == 2
-    assert "optimizer.lr: 0.003 there, 0.1 now" in answer.err
+    assert "optimizer.lr: 0.003 and 0.1, there and now" in answer.err
     assert len(results(Path("runs/mix"))) == 2
 
 
@@ -199,6 +214,75 @@ class Half(RMSNorm):
     refused = train("norm=half", "model.norm.fctor=1", "code_paths=[mine.py]")
     assert refused.code == 2
     assert "norm=half has no option fctor; it has model.norm.eps, model.norm.factor" in refused.err
+
+
+def test_two_configurations_of_one_arm_and_seed_are_refused_before_training(
+    train: Callable[..., Any],
+) -> None:
+    answer = train("-m", "placement=pre,post", "arm=mine", "name=one")
+    assert answer.code == 2
+    assert "Arm 'mine' has two configurations for seed 0 (model.placement.name: pre and post)" in (
+        answer.err
+    )
+    assert "leave arm=... out" in answer.err
+    assert not list(Path("runs").glob("*/*"))
+
+
+def test_controls_of_one_command_are_arms_of_their_own(train: Callable[..., Any]) -> None:
+    answer = train("-m", "control=a,b,c", "plan=true")
+    assert answer.code == 0, answer.err
+    assert "3 runs: 3 arms" in answer.out
+
+
+def test_texts_of_one_name_are_arms_of_their_own(train: Callable[..., Any]) -> None:
+    for name in ("a", "b"):
+        Path(name).mkdir()
+        Path(name, "input.txt").write_text(f"some words of {name}\n" * 200)
+    answer = train("-m", "data.path=a/input.txt,b/input.txt", "plan=true")
+    assert answer.code == 0, answer.err
+    assert "2 runs: 2 arms" in answer.out
+    assert "path=a/input.txt" in answer.out
+
+
+def test_each_arm_keeps_which_settings_it_changes(train: Callable[..., Any]) -> None:
+    answer = train(
+        "-m", "ffn=relu,swiglu", "norm=rmsnorm,layernorm", "trainer.max_steps=1", "name=kept"
+    )
+    assert answer.code == 0, answer.err
+    assert "No table" not in answer.out
+    rows = json.loads(Path("runs/kept/sweep.json").read_text())["runs"]
+    changes = {row["arm"]: row["changes"] for row in rows}
+    assert changes["swiglu rmsnorm"] == []
+    assert "model.ffn.name" in changes["relu rmsnorm"]
+    assert "model.norm.name" not in changes["relu rmsnorm"]
+    assert {"model.ffn.name", "model.norm.name"} <= set(changes["relu layernorm"])
+    assert not {"optimizer.lr", "data_hash"} & set(changes["relu layernorm"])
+    sweep = ("-m", "ffn=relu,swiglu", "norm=rmsnorm,layernorm", "seed=1", "name=kept")
+    other = train(*sweep, "trainer.max_steps=1", "optimizer.weight_decay=0.3")
+    assert other.code == 2
+    assert "differ in optimizer.weight_decay (" in other.err
+    assert len(results(Path("runs/kept"))) == 4
+
+
+def test_arms_that_share_no_configuration_by_itself_are_told_from_the_first(
+    train: Callable[..., Any],
+) -> None:
+    answer = train(
+        "-m",
+        "attention=sliding,sliding",
+        "ffn=relu,swiglu",
+        "model.attention.window=4,8",
+        "trainer.max_steps=1",
+        "name=windows",
+    )
+    assert answer.code == 0, answer.err
+    assert "No table" not in answer.out
+
+
+def test_runs_of_a_sweep_in_two_folders_are_refused(train: Callable[..., Any]) -> None:
+    answer = train("-m", "seed=0,1", "runs_dir=runs/${seed}", "name=apart")
+    assert answer.code == 2
+    assert "belong in one folder, and not in runs/0/apart and runs/1/apart" in answer.err
 
 
 def test_a_sweep_names_its_folder_after_itself(train: Callable[..., Any]) -> None:

@@ -6,11 +6,13 @@ for it is on purpose and gets a warning; any other difference refuses the table.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 from lm_experiments.errors import InputError
 from lm_experiments.report.collect import Run, Sweep
+from lm_experiments.rundir.sweeps import SweepRow
 
 HASH_CHARACTERS = 12
 LISTED_RUNS = 3
@@ -77,8 +79,70 @@ SHARED = (
 )
 
 
-def differences(runs: Sequence[Run]) -> list[Difference]:
-    """What the finished runs differ in, of the things that runs of one table share."""
+@dataclass(frozen=True)
+class Settings:
+    """A run's row, and everything that determines its result."""
+
+    row: SweepRow
+    values: Mapping[str, Any]
+
+
+def mixed_settings(
+    runs: Sequence[Settings], tuned: str | None = None
+) -> dict[str, dict[str, list[SweepRow]]]:
+    """The settings in which runs differ without meaning to: key -> value -> rows.
+
+    Runs of one arm differ in the seed alone; those of different arms also in what either changes,
+    and in the key that is `tuned`. Runs whose values are not known are left out.
+    """
+    known = [run for run in runs if run.values]
+    arms: dict[tuple[Any, ...], list[Settings]] = {}
+    for run in known:
+        row = run.row
+        arms.setdefault((row.arm, row.role, *sorted(row.setting.items())), []).append(run)
+    planned = [run for run in known if run.row.changes is not None]
+    keys = dict.fromkeys(key for run in known for key in run.values)
+    found = {}
+    for key in (key for key in keys if key != "seed"):
+        groups = [_by_value(key, arm) for arm in arms.values()]
+        if key != tuned:
+            same = [run for run in planned if key not in (run.row.changes or ())]
+            groups.insert(0, _by_value(key, same))
+        if mixed := next((group for group in groups if len(group) > 1), None):
+            found[key] = mixed
+    return found
+
+
+def _by_value(key: str, runs: Iterable[Settings]) -> dict[str, list[SweepRow]]:
+    groups: dict[str, list[SweepRow]] = {}
+    for run in runs:
+        groups.setdefault(str(run.values.get(key)), []).append(run.row)
+    return groups
+
+
+def differences(sweep: Sweep) -> list[Difference]:
+    """What the runs differ in, of the things that runs of one table share."""
+    return [*_conditions(sweep.runs), *_settings(sweep)]
+
+
+def _settings(sweep: Sweep) -> list[Difference]:
+    """The settings that differ without an arm changing them."""
+    runs = {id(run.row): run for run in (*sweep.runs, *sweep.trials)}
+    tuned = sweep.study.tune.key if sweep.study and sweep.study.tune else None
+    mixed = mixed_settings([Settings(run.row, run.values) for run in runs.values()], tuned)
+    return [
+        Difference(
+            Shared(key, "their arms do not change it"),
+            {value: [runs[id(row)] for row in rows] for value, rows in groups.items()},
+            on_purpose=False,
+        )
+        for key, groups in mixed.items()
+        if key != "data_hash"
+    ]
+
+
+def _conditions(runs: Sequence[Run]) -> list[Difference]:
+    """What the finished runs differ in, of what their results say."""
     found = []
     for shared in SHARED:
         chosen = [run for run in runs if (run.usable if shared.trained else run.finished)]
@@ -91,7 +155,7 @@ def differences(runs: Sequence[Run]) -> list[Difference]:
 def refuse_mixed(sweep: Sweep) -> None:
     """Raise `InputError` for runs that differ in what they share without meaning to."""
     accidents = []
-    for difference in differences(sweep.runs):
+    for difference in differences(sweep):
         if not difference.on_purpose:
             parts = [f"{value} in {_named(runs)}" for value, runs in difference.groups.items()]
             shared = difference.shared

@@ -215,7 +215,9 @@ def _sides(sweep: Sweep, role: str, plan: Plan) -> tuple[list[Comparison], dict[
     comparisons = compare(plan, runs, sweep.complete)
     sides = {}
     for arm in sweep.arms:
-        values = [v for run in runs[arm] if (v := run.value(plan.metric)) is not None]
+        # Of a seed that was trained twice, the last run counts.
+        by_seed = {run.seed: run.value(plan.metric) for run in runs[arm]}
+        values = [value for value in by_seed.values() if value is not None]
         mine = tuple(item for item in comparisons if item.arm == arm)
         sides[arm] = Side(tuple(runs[arm]), summarize(values), mine)
     return comparisons, sides

@@ -28,7 +28,7 @@ def listed(values: Iterable[str], limit: int = LISTED) -> str:
 
 def _conditions(table: Table) -> Iterator[str]:
     """What the runs were not trained and measured alike in."""
-    for found in differences(table.sweep.runs):
+    for found in differences(table.sweep):
         counts = {value: len(runs) for value, runs in found.groups.items()}
         cause = ", as their arms declare" if found.on_purpose else ""
         yield _differing(f"{found.shared.name}{cause}", counts, found.shared.reason)
@@ -41,6 +41,7 @@ def _conditions(table: Table) -> Iterator[str]:
         )
     for name, reason in (
         ("device", "tokens/s is not comparable"),
+        ("precision", "losses differ by rounding"),
         ("threads", "equal runs may differ in the last bits, and tokens/s is not comparable"),
     ):
         values = (run.fact(name) for run in table.sweep.runs if run.usable)
@@ -59,8 +60,15 @@ def _runs(table: Table) -> Iterator[str]:
     counts = Counter((run.arm, run.seed, run.role) for run in table.sweep.runs)
     if repeated := [f"{arm!r} seed {seed}" for (arm, seed, _), n in counts.items() if n > 1]:
         yield (
-            f"Warning: more than one run for {listed(repeated)}; n counts runs, not seeds, and "
-            "differences use the last of them."
+            f"Warning: more than one run for {listed(repeated)}; n counts seeds, and the last of "
+            "its runs stands for each."
+        )
+    seeds = {row.arm: sorted({run.seed for run in row.runs}) for row in table.rows if row.runs}
+    if len(set(map(tuple, seeds.values()))) > 1:
+        shown = listed(f"{arm!r} {', '.join(map(str, own))}" for arm, own in seeds.items())
+        yield (
+            f"Warning: the arms do not have the same seeds ({shown}), so their means and their "
+            "order are over different seeds; differences are over the seeds that both arms share."
         )
     sizes = {row.arm: {run.parameters for run in row.usable} for row in table.rows}
     if unequal := [repr(arm) for arm, found in sizes.items() if len(found) > 1]:
