@@ -29,6 +29,7 @@ class SweepRow:
         directory: its name in the sweep's folder.
         changes: the keys of its identity's values that the arm changes, beside what all arms
             share; None where no plan says so.
+        by_seed: the keys whose values follow from the seed, as typed: ``key=${seed}``.
     """
 
     arm: str
@@ -39,6 +40,7 @@ class SweepRow:
     role: str = REPORT
     setting: dict[str, float] = field(default_factory=dict)
     changes: list[str] | None = None
+    by_seed: list[str] = field(default_factory=list)
 
     def __post_init__(self) -> None:
         if self.role not in ROLES:

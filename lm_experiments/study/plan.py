@@ -52,6 +52,7 @@ class PlannedRun:
         status: done, failed or interrupted as its result says, else waiting.
         spec: how it was declared.
         changes: the keys of ``values`` that its arm changes, beside what all arms share.
+        by_seed: the keys whose values follow from the seed.
     """
 
     config: RunConfig
@@ -63,6 +64,7 @@ class PlannedRun:
     status: str
     spec: RunSpec = field(default_factory=RunSpec)
     changes: tuple[str, ...] = ()
+    by_seed: tuple[str, ...] = ()
 
     @property
     def task(self) -> Task:

@@ -28,7 +28,10 @@ from lm_experiments.rundir.study import Chosen, Study, Tuning, read_study
 from lm_experiments.rundir.sweeps import read_sweep
 from lm_experiments.study import expand
 from lm_experiments.study.command_config import command_config
+from lm_experiments.study.identity import differing_keys
+from lm_experiments.study.keys import flat
 from lm_experiments.study.plan import (
+    OF_THE_TEXT,
     PlannedRun,
     arm_changes,
     check_one_each,
@@ -132,14 +135,16 @@ class Planner:
         An arm is composed once: its runs differ in the seed, and in what refers to the seed.
         """
         composed: dict[tuple[str, ...], DictConfig] = {}
+        by_seed: dict[tuple[str, ...], tuple[str, ...]] = {}
         configs: dict[tuple[tuple[str, ...], int | None], RunConfig] = {}
         keys = []
         for spec in specs:
             if spec.shared not in composed:
                 composed[spec.shared] = self.compose(list(spec.overrides))
                 _check_launcher(self.base, composed[spec.shared], spec.words)
+                by_seed[spec.shared] = _following_seed(composed[spec.shared])
             config = composed[spec.shared]
-            key = (spec.shared, spec.seed if _refers_to_seed(config) else None)
+            key = (spec.shared, spec.seed if by_seed[spec.shared] else None)
             if key not in configs:
                 if spec.seed is not None:
                     config.seed = spec.seed
@@ -149,7 +154,8 @@ class Planner:
         runs = []
         for key, spec in zip(keys, specs, strict=True):
             seed = given[key].seed if spec.seed is None else spec.seed
-            runs.append(planned(replace(given[key], seed=seed), spec))
+            run = planned(replace(given[key], seed=seed), spec)
+            runs.append(replace(run, by_seed=by_seed[spec.shared]))
         check_one_each(runs)
         return [replace(run, changes=self._changes(run, runs[0])) for run in runs]
 
@@ -245,7 +251,14 @@ def _check_launcher(base: DictConfig, run: DictConfig, words: Sequence[str]) -> 
         )
 
 
-def _refers_to_seed(config: DictConfig) -> bool:
-    """Return whether another value than ``seed`` itself follows from it."""
+def _following_seed(config: DictConfig) -> tuple[str, ...]:
+    """Return the keys whose values follow from ``seed``, and what follows from them in turn."""
     ours = OmegaConf.masked_copy(config, [key for key in map(str, config) if key != "hydra"])
-    return _OF_SEED.search(OmegaConf.to_yaml(ours)) is not None
+    if _OF_SEED.search(OmegaConf.to_yaml(ours)) is None:
+        return ()
+    values = flat(plain(ours))
+    ours.seed += 1
+    keys = [key for key in differing_keys(values, flat(plain(ours))) if key != "seed"]
+    sections = {key.partition(".")[0] for key in keys}
+    text = OF_THE_TEXT if sections & {"data", "tokenizer"} else []
+    return (*keys, *text, *(["model.ffn_width"] if "model" in sections else []))

@@ -115,6 +115,7 @@ def _row(run: PlannedRun) -> SweepRow:
         role=run.spec.role,
         setting=dict(run.spec.setting),
         changes=list(run.changes),
+        by_seed=list(run.by_seed),
     )
 
 

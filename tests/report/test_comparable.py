@@ -225,6 +225,16 @@ def test_what_an_arm_changes_may_differ(tmp_path: Path) -> None:
     assert len(build_table(collect(root)).rows) == 2
 
 
+def test_what_follows_from_the_seed_differs_between_seeds_alone() -> None:
+    rows = [SweepRow("a", seed, "", changes=[], by_seed=["data.split_seed"]) for seed in (0, 1)]
+    runs = [Settings(row, {"data.split_seed": row.seed}) for row in rows]
+    assert not mixed_settings(runs)
+    fixed = SweepRow("a", 2, "", changes=[])
+    assert list(mixed_settings([*runs, Settings(fixed, {"data.split_seed": 1})])) == [
+        "data.split_seed"
+    ]
+
+
 def test_precision_in_force_is_warned_about(study: StudyFactory) -> None:
     study.changes["silu", 1] = {"precision": "bf16-mixed"}
     study.changes["silu", 2] = {"precision": "32-true"}

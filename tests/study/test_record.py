@@ -37,6 +37,7 @@ class Planned:
     values: dict[str, Any]
     spec: RunSpec = field(default_factory=RunSpec)
     changes: tuple[str, ...] = ()
+    by_seed: tuple[str, ...] = ()
 
     @property
     def config_hash(self) -> str:

@@ -116,7 +116,8 @@ def mixed_settings(
 def _by_value(key: str, runs: Iterable[Settings]) -> dict[str, list[SweepRow]]:
     groups: dict[str, list[SweepRow]] = {}
     for run in runs:
-        groups.setdefault(str(run.values.get(key)), []).append(run.row)
+        value = "${seed}" if key in run.row.by_seed else str(run.values.get(key))
+        groups.setdefault(value, []).append(run.row)
     return groups
 
 
