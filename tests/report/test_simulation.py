@@ -34,7 +34,7 @@ def simulate(
         shared = generator.normal(0.0, SEED_EFFECT, SEEDS)
         losses = means + shared + spreads * generator.normal(size=(len(SPREADS), SEEDS))
         baseline, *arms = [dict(enumerate(row)) for row in losses.tolist()]
-        yield adjust([contrast(arm, baseline, margin) for arm in arms])
+        yield adjust([contrast(arm, baseline, margin) for arm in arms], margin)
 
 
 def verdicts(contrasts: Sequence[Contrast | None]) -> list[str]:
