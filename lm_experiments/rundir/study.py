@@ -155,6 +155,13 @@ def _check_arms(study: Study) -> None:
     for pair in study.compared:
         if len(pair) != 2 or pair[0] == pair[1]:
             raise InputError(f"study.contrasts holds {pair}; write two arms, [arm, reference].")
+    pairs = [frozenset(pair) for pair in study.compared]
+    if repeated := [pair for pair in study.compared if pairs.count(frozenset(pair)) > 1]:
+        found = " and ".join(map(str, repeated))
+        raise InputError(
+            f"study.contrasts holds {found}, which compare the same two arms; keep one of them, as "
+            "each contrast makes the tests of all others stricter."
+        )
 
 
 def _check_seeds(study: Study) -> None:

@@ -45,7 +45,7 @@ class StudyFactory:
     arms: dict[str, list[str]] = field(default_factory=lambda: dict(ARMS))
     controls: tuple[str, ...] = ()
     contrasts: list[list[str]] | None = None
-    margin: float | None = 0.01
+    margin: float | None = 0.012
     tuned: bool = False
     curves: bool = False
     losses: dict[tuple[str, int], float] = field(default_factory=dict)

@@ -38,7 +38,7 @@ def test_forest_of_a_study_with_a_dead_arm_and_a_control(
     assert intervals == [[(c.low, place), (c.high, place)] for c, place in known]
     assert [axes.lines[0].get_xdata()[0], len(axes.patches)] == [0.0, 1]
     assert [text for text in words(figure) if text == "fails 5 of 5"]
-    assert {"identical", "equivalent", "worse", "margin 0.01"} <= set(words(figure))
+    assert {"identical", "equivalent", "worse", "margin 0.012"} <= set(words(figure))
     assert outside(figure) == []
 
 

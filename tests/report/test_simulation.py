@@ -34,7 +34,7 @@ def simulate(
         shared = generator.normal(0.0, SEED_EFFECT, SEEDS)
         losses = means + shared + spreads * generator.normal(size=(len(SPREADS), SEEDS))
         baseline, *arms = [dict(enumerate(row)) for row in losses.tolist()]
-        yield adjust([contrast(arm, baseline, margin) for arm in arms])
+        yield adjust([contrast(arm, baseline, margin) for arm in arms], margin)
 
 
 def verdicts(contrasts: Sequence[Contrast | None]) -> list[str]:
@@ -59,14 +59,11 @@ def test_the_interval_covers_a_known_effect_as_often_as_it_says() -> None:
     assert all(0.93 < rate < 0.97 for rate in rates), rates
 
 
-def test_an_effect_as_large_as_the_margin_is_rarely_called_equivalent() -> None:
-    called: Counter[int] = Counter()
-    for study in simulate([0.1, -0.1, 0.1, -0.1], margin=0.1):
-        called.update(at for at, word in enumerate(verdicts(study)) if word == "equivalent")
-    # The size is just 0.05 here, and 0.065 is three standard errors of 2,000 studies above it.
-    rates = [called[at] / STUDIES for at in range(4)]
-    assert all(rate < 0.065 for rate in rates), rates
-    assert max(rates) > 0.035
+def test_effects_as_large_as_the_margin_are_rarely_called_equivalent() -> None:
+    studies = simulate([0.1, -0.1, 0.1, -0.1], margin=0.1)
+    wrong = sum("equivalent" in verdicts(study) for study in studies)
+    # Over the family the size is just under 0.05; 0.065 is three standard errors above that.
+    assert 0.035 < wrong / STUDIES < 0.065
 
 
 def test_the_smallest_resolvable_difference_is_found_in_four_fifths_of_studies() -> None:

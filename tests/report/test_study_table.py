@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import csv
 import dataclasses
 import io
 import json
@@ -15,11 +16,18 @@ from synthetic_studies import ARMS, GRID, StudyFactory
 
 from lm_experiments.errors import InputError
 from lm_experiments.report import Table, build_table, collect, write_report
-from lm_experiments.report.statistics.power import resolvable_from_baseline
+from lm_experiments.report.statistics.contrasts import Contrast
+from lm_experiments.report.statistics.power import smallest_resolvable
 from lm_experiments.report.table.columns import columns, p_text
+from lm_experiments.report.table.csv_table import csv_text
+from lm_experiments.report.table.json_table import json_text
+from lm_experiments.report.table.latex import latex
+from lm_experiments.report.table.markdown import markdown
 from lm_experiments.report.table.notes import NO_VERDICTS, headline, notes
 from lm_experiments.report.table.rows import Row
 from lm_experiments.report.table.terminal import show_table
+
+MARGIN = 0.01
 
 
 def table_of(root: Path, baseline: str | None = None) -> Table:
@@ -51,7 +59,7 @@ def test_verdicts_of_known_effects(study: StudyFactory) -> None:
     assert (found["vs baseline"], found["95 % interval"]) == ("+0.0793", "[+0.0741, +0.0845]")
     assert found["p (Holm)"] == "<0.001"
     text = " ".join(notes(table))
-    assert "over 4 contrasts, adjusted after Holm; equivalent is within 0.01 nats" in text
+    assert "over 4 contrasts, adjusted after Holm; equivalent is within 0.012 nats" in text
     assert "matched on params (within 1 %)" in text
     assert "evaluation context 128" in text
     assert "smallest difference these seeds would find (power 0.8 at .05 / 4)" in text
@@ -61,9 +69,48 @@ def test_the_smallest_resolvable_difference_is_at_the_first_step_of_holm(
     study: StudyFactory,
 ) -> None:
     table = table_of(study.whole())
-    spread = row_of(table, "baseline").loss
-    assert spread is not None and spread.sd is not None
-    assert table.resolvable == resolvable_from_baseline(spread.sd, 5, alpha=0.05 / 4)
+    spreads = [item.contrast.sd for item in table.comparisons if item.contrast]
+    assert len(spreads) == 4 and max(filter(None, spreads)) < 0.006
+    widest = max(filter(None, spreads))
+    assert table.resolvable == smallest_resolvable(widest, 5, alpha=0.05 / 4)
+    assert "from the largest sd of the paired differences" in " ".join(notes(table))
+
+
+def test_equivalent_stands_beside_the_interval_that_decides(study: StudyFactory) -> None:
+    study.contrasts = [["layernorm", "baseline"]]
+    table = table_of(study.whole())
+    item = table.comparisons[0]
+    assert item.contrast and item.contrast.within and item.contrast.error
+    low = item.contrast.mean - 2.1318467 * item.contrast.error  # The 95th percentile of t with 4.
+    assert item.contrast.within.low == pytest.approx(low)
+    shown = cells(table, "layernorm")["equivalence interval"]
+    assert shown == f"90 % [{low:+.4f}, {item.contrast.within.high:+.4f}]"
+    record = {r["arm"]: r for r in csv.DictReader(io.StringIO(csv_text(table)))}["layernorm"]
+    assert float(record["equivalence_low"]) == item.contrast.within.low
+    statistics = json.loads(json_text(table))["contrasts"][0]["statistics"]
+    assert statistics["within"]["high"] == item.contrast.within.high
+    for text in (markdown(table), latex(table).replace("$", "").replace("\\%", "%")):
+        assert shown in text
+
+
+def test_equivalence_is_adjusted_over_the_family(study: StudyFactory) -> None:
+    alone = contrast_of(study, [["layernorm", "baseline"]])
+    family = contrast_of(study, [[arm, "baseline"] for arm in ARMS if arm != "baseline"])
+    assert alone.within and family.within
+    assert (alone.within.confidence, family.within.confidence) == (0.9, 0.975)
+    assert family.within.adjusted_p == pytest.approx(4 * alone.within.adjusted_p)
+    # Within the margin by the interval of one contrast alone, and not by that of four.
+    assert (alone.within.equivalent, family.within.equivalent) == (True, False)
+    assert max(alone.within.high, -alone.within.low) < MARGIN < family.within.high
+
+
+def contrast_of(study: StudyFactory, contrasts: list[list[str]]) -> Contrast:
+    """The contrast of layernorm in a study with these contrasts and MARGIN."""
+    study.contrasts, study.margin = contrasts, MARGIN
+    study.entries.clear()
+    found = row_of(table_of(study.whole()), "layernorm").difference
+    assert found
+    return found
 
 
 def test_the_family_is_the_declared_contrasts_without_controls(study: StudyFactory) -> None:

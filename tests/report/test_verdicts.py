@@ -18,7 +18,7 @@ def made(differences: list[float], margin: float | None = None, others: int = 0)
     """An adjusted contrast, in a family with `others` that have no p."""
     values = {seed: 3.0 + d for seed, d in enumerate(differences)}
     reference = dict.fromkeys(values, 3.0)
-    first = adjust([contrast(values, reference, margin), *[None] * others])[0]
+    first = adjust([contrast(values, reference, margin), *[None] * others], margin)[0]
     assert first is not None
     return first
 

@@ -26,6 +26,11 @@ WRONG = {
     "overrides that are no list": ({"arms": {"base": "ffn=relu"}}, "write them as a list"),
     "an unknown contrast": ({"contrasts": [["base", "third"]]}, "'third'"),
     "an arm against itself": ({"contrasts": [["base", "base"]]}, "write two arms"),
+    "a contrast twice": ({"contrasts": [["other", "base"]] * 2}, "compare the same two arms"),
+    "a mirrored contrast": (
+        {"contrasts": [["other", "base"], ["base", "other"]]},
+        "['other', 'base'] and ['base', 'other'], which compare the same two arms",
+    ),
     "an unknown control": ({"controls": ["third"]}, "'third'"),
     "a negative margin": ({"margin": -0.1}, "study.margin=-0.1"),
     "another metric": ({"primary": "accuracy"}, "it can be val_loss"),

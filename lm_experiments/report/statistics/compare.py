@@ -22,7 +22,7 @@ from lm_experiments.report.statistics.verdicts import (
 
 SAME_RUNS = "same runs"
 # What a contrast lacks where it was not tested.
-UNTESTED: Mapping[str, Any] = {"p": None, "adjusted_p": None, "equivalent_p": None}
+UNTESTED: Mapping[str, Any] = dict.fromkeys(("p", "adjusted_p", "equivalent_p", "within"))
 RunsByArm = Mapping[str, Sequence[Run]]
 
 
@@ -78,7 +78,7 @@ def compare(plan: Plan, runs: RunsByArm, complete: bool) -> list[Comparison]:
     family = [pair for pair in plan.pairs if pair[0] not in plan.controls]
     # Pairs of the family that are not shown count as p = 1, which Holm's procedure allows.
     others = [None] * (plan.family - len(family))
-    adjusted = adjust([*(_contrast(plan, runs, pair) for pair in family), *others])
+    adjusted = adjust([*(_contrast(plan, runs, pair) for pair in family), *others], plan.margin)
     found = dict(zip(family, adjusted, strict=False))
     found.update((pair, _contrast(plan, runs, pair)) for pair in plan.pairs if pair not in found)
     return [_comparison(plan, runs, pair, found[pair], complete) for pair in plan.pairs]

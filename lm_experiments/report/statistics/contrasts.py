@@ -6,10 +6,8 @@ Nothing here reads files: losses go in, frozen records of statistics come out.
 from __future__ import annotations
 
 import math
-import warnings
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any
 
 from lm_experiments.report.statistics.failures import holm_with_failures
 
@@ -27,6 +25,21 @@ class Summary:
 
 
 @dataclass(frozen=True)
+class Within:
+    """The test of a contrast for equivalence, Holm-adjusted over the family.
+
+    The contrast is `equivalent` exactly when the interval from `low` to `high` lies within the
+    margin. Its `confidence` is 0.90 for one contrast, and higher in a family.
+    """
+
+    adjusted_p: float
+    equivalent: bool
+    confidence: float
+    low: float
+    high: float
+
+
+@dataclass(frozen=True)
 class Contrast:
     """An arm's loss minus its reference's, in nats per token; below zero the arm is better.
 
@@ -34,19 +47,23 @@ class Contrast:
     are kept in `differences`; this needs no equal variances. Not paired (Welch): from two
     separate means, where n is the smaller of the two counts and `sd` is that of a difference
     between one run of each arm. `low` and `high` bound the 95 % interval and `p` is two-sided.
-    `equivalent_p` is the larger p of two one-sided tests against the margin (TOST). What takes
-    two values or more is None with fewer, and `adjusted_p` is None until `adjust` sets it.
+    `error` and `degrees` are those of its t test. `equivalent_p` is the larger p of two one-sided
+    tests against the margin (TOST). What takes two values or more is None with fewer, and
+    `adjusted_p` and `within` are None until `adjust` sets them.
     """
 
     mean: float
     sd: float | None
     n: int
+    error: float | None
+    degrees: float | None
     half_width: float | None
     p: float | None
     equivalent_p: float | None
     paired: bool
     differences: tuple[float, ...] = ()
     adjusted_p: float | None = None
+    within: Within | None = None
 
     @property
     def low(self) -> float | None:
@@ -112,62 +129,77 @@ def contrast(
     return _paired(differences, margin)
 
 
-def adjust(contrasts: Sequence[Contrast | None]) -> list[Contrast | None]:
-    """Set `adjusted_p` (Holm) of one study's declared contrasts, in their order.
+def adjust(
+    contrasts: Sequence[Contrast | None], margin: float | None = None
+) -> list[Contrast | None]:
+    """Set `adjusted_p` (Holm), and `within` where there is a margin, of one study's contrasts.
 
     The family is all of them: a contrast without a p, of an arm that failed or has one seed,
     still counts, so that a failing arm does not make the others easier to believe.
     """
     p_values = {at: item.p if item else None for at, item in enumerate(contrasts)}
     adjusted = holm_with_failures(p_values)
-    return [item and replace(item, adjusted_p=adjusted[at]) for at, item in enumerate(contrasts)]
+    within = _within(contrasts, margin) if margin is not None else {}
+    return [
+        item and replace(item, adjusted_p=adjusted[at], within=within.get(at))
+        for at, item in enumerate(contrasts)
+    ]
+
+
+def _within(contrasts: Sequence[Contrast | None], margin: float) -> dict[int, Within]:
+    """The equivalence tests of the contrasts that have a p; the others count as p = 1."""
+    # Imported here because numpy and scipy are slow to load.
+    import numpy as np
+
+    from lm_experiments.report.statistics.equivalence import equivalence
+    from lm_experiments.report.statistics.estimates import Estimates
+
+    tested = {at: item for at, item in enumerate(contrasts) if item and item.p is not None}
+    numbers = np.full((3, len(contrasts)), np.nan)
+    for at, item in tested.items():
+        numbers[:, at] = item.mean, item.error, item.degrees
+    found = equivalence(Estimates(*numbers), margin)
+    columns = (found.adjusted_p, found.equivalent, found.confidence, found.low, found.high)
+    return {at: Within(*(column[at].item() for column in columns)) for at in tested}
 
 
 def _paired(differences: tuple[float, ...], margin: float | None) -> Contrast:
-    def test(shift: float, alternative: str) -> Any:
-        from scipy import stats
-
-        return stats.ttest_1samp(differences, shift, alternative=alternative)
-
     summary = summarize(differences)
     assert summary is not None
     mean, sd, n = summary.mean, summary.sd, summary.n
-    tested = _tested(test, mean, sd, margin)
-    return Contrast(mean, sd, n, *tested, True, differences)
+    if sd is None:
+        return Contrast(mean, None, n, None, None, None, None, None, True, differences)
+    error, degrees = sd / math.sqrt(n), float(n - 1)
+    tested = _tested(mean, error, degrees, margin)
+    return Contrast(mean, sd, n, error, degrees, *tested, True, differences)
 
 
 def _welch(values: Sequence[float], reference: Sequence[float], margin: float | None) -> Contrast:
-    def test(shift: float, alternative: str) -> Any:
-        from scipy import stats
-
-        moved = [value - shift for value in values]
-        return stats.ttest_ind(moved, reference, equal_var=False, alternative=alternative)
-
     ours, theirs = summarize(values), summarize(reference)
     assert ours is not None and theirs is not None
-    mean = ours.mean - theirs.mean
-    sd = None if ours.sd is None or theirs.sd is None else math.hypot(ours.sd, theirs.sd)
-    return Contrast(mean, sd, min(ours.n, theirs.n), *_tested(test, mean, sd, margin), False)
+    mean, n = ours.mean - theirs.mean, min(ours.n, theirs.n)
+    if ours.sd is None or theirs.sd is None:
+        return Contrast(mean, None, n, None, None, None, None, None, False)
+    parts = [ours.sd**2 / ours.n, theirs.sd**2 / theirs.n]
+    # Degrees of freedom by Welch and Satterthwaite (Welch 1947).
+    share = parts[0] ** 2 / (ours.n - 1) + parts[1] ** 2 / (theirs.n - 1)
+    degrees = sum(parts) ** 2 / share if share else float(n - 1)
+    error, sd = math.sqrt(sum(parts)), math.hypot(ours.sd, theirs.sd)
+    tested = _tested(mean, error, degrees, margin)
+    return Contrast(mean, sd, n, error, degrees, *tested, False)
 
 
 def _tested(
-    test: Callable[[float, str], Any], mean: float, sd: float | None, margin: float | None
-) -> tuple[float | None, float | None, float | None]:
-    """The half-width of the 95 % interval, the two-sided p, and TOST's p (Schuirmann 1987).
+    mean: float, error: float, degrees: float, margin: float | None
+) -> tuple[float, float, float | None]:
+    """The half-width of the 95 % interval, the two-sided p, and TOST's p (Schuirmann 1987)."""
+    # Imported here because numpy and scipy are slow to load.
+    import numpy as np
+    from scipy.special import stdtrit
 
-    `test` is a t test of the difference against a shift, with scipy's word for the alternative.
-    """
-    if sd is None:
-        return None, None, None
-    if sd == 0:
-        return 0.0, float(mean == 0), None if margin is None else float(abs(mean) >= margin)
-    with warnings.catch_warnings():
-        # scipy warns where all differences agree in most digits: their t is large, but rounded.
-        warnings.simplefilter("ignore", RuntimeWarning)
-        plain = test(0.0, "two-sided")
-        low, high = plain.confidence_interval(CONFIDENCE)
-        half_width, p = float(high - low) / 2, float(plain.pvalue)
-        if margin is None:
-            return half_width, p, None
-        above, below = test(-margin, "greater"), test(margin, "less")
-        return half_width, p, float(max(above.pvalue, below.pvalue))
+    from lm_experiments.report.statistics.estimates import Estimates
+
+    found = Estimates(np.array([mean]), np.array([error]), np.array([degrees]))
+    half_width = float(stdtrit(degrees, 0.5 + CONFIDENCE / 2)) * error
+    equivalent_p = None if margin is None else float(found.p_within(margin)[0])
+    return half_width, float(found.p()[0]), equivalent_p

@@ -42,16 +42,6 @@ def smallest_resolvable(
     return shift * sd_difference / math.sqrt(n)
 
 
-def resolvable_from_baseline(sd_baseline: float, n: int, alpha: float = ALPHA) -> float | None:
-    """`smallest_resolvable` when only the baseline's spread over seeds is known.
-
-    Takes the arm to vary as much as the baseline and independently of it, so that differences
-    have sd_baseline * sqrt(2). Arms which share batches and initial tensors usually vary
-    together, and then the study resolves somewhat less than this: the figure is a cautious one.
-    """
-    return smallest_resolvable(math.sqrt(2) * sd_baseline, n, alpha=alpha)
-
-
 def _power(shift: float, degrees: int, alpha: float) -> float:
     """P(|T| > critical value) for a noncentral t with this noncentrality."""
     import numpy as np

@@ -31,8 +31,8 @@ def verdict(contrast: Contrast | None, failure: str | None, complete: bool) -> s
 
     Equivalence goes before significance: the margin was declared as the largest difference that
     does not matter, so one shown to be smaller is not an improvement, however certain its sign.
-    The interval beside it still tells the sign. The TOST p is not adjusted for the number of
-    contrasts. Raises `ValueError` for a contrast that did not go through `adjust`.
+    The interval beside it still tells the sign. Both are adjusted for the number of contrasts.
+    Raises `ValueError` for a contrast that did not go through `adjust`.
     """
     if not complete:
         return UNFINISHED
@@ -49,7 +49,7 @@ def verdict(contrast: Contrast | None, failure: str | None, complete: bool) -> s
             "The contrast has no adjusted p; pass all contrasts of the study through adjust() "
             "first."
         )
-    if contrast.equivalent_p is not None and contrast.equivalent_p < LEVEL:
+    if contrast.within and contrast.within.equivalent:
         return EQUIVALENT
     if contrast.adjusted_p < LEVEL:
         return BETTER if contrast.mean < 0 else WORSE

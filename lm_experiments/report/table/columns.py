@@ -83,6 +83,14 @@ def interval_text(contrast: Contrast | None) -> str:
     return f"[{contrast.low:+.4f}, {contrast.high:+.4f}]"
 
 
+def within_text(item: Comparison | None) -> str:
+    """The interval that lies within the margin, such as "90 % [-0.0031, +0.0042]"."""
+    within = item.contrast.within if item and item.contrast else None
+    if item is None or within is None or item.verdict != EQUIVALENT:
+        return NOTHING
+    return f"{100 * within.confidence:.3g} % [{within.low:+.4f}, {within.high:+.4f}]"
+
+
 def common_setting(table: Table) -> str:
     """The setting all arms share in a tuned study, such as "lr 0.001"."""
     if table.tune is None:
@@ -150,6 +158,13 @@ def _compared(table: Table) -> list[Column]:
             shown=table.most_seeds > 1,
         ),
         _p_column("p (Holm)", "adjusted_p", 8, table),
+        Column(
+            "equivalence interval",
+            lambda row: within_text(row.comparison),
+            wraps=True,
+            rank=13,
+            shown=any(within_text(row.comparison) != NOTHING for row in table.rows),
+        ),
         Column(
             "verdict",
             lambda row: _part(row.comparison, "verdict", ""),

@@ -19,6 +19,12 @@ _CONTRAST = {
     "p_holm": "adjusted_p",
     "p_equivalent": "equivalent_p",
 }
+_WITHIN = {
+    "p_equivalent_holm": "adjusted_p",
+    "equivalence_confidence": "confidence",
+    "equivalence_low": "low",
+    "equivalence_high": "high",
+}
 
 
 def csv_text(table: Table) -> str:
@@ -33,6 +39,7 @@ def csv_text(table: Table) -> str:
 
 def _record(row: Row, table: Table) -> dict[str, object]:
     metric, comparison = table.metric, row.comparison
+    within = row.difference.within if row.difference else None
     other = "val_loss" if metric == "bits_per_byte" else "bits_per_byte"
     return {
         "arm": row.arm,
@@ -44,6 +51,7 @@ def _record(row: Row, table: Table) -> dict[str, object]:
         "planned": len(row.runs),
         "reference": comparison.reference if comparison else None,
         **{name: getattr(row.difference, field, None) for name, field in _CONTRAST.items()},
+        **{name: getattr(within, field, None) for name, field in _WITHIN.items()},
         "verdict": comparison.verdict if comparison else None,
         other: row.mean(other),
         "learning_rate": row.first("learning_rate"),

@@ -60,6 +60,7 @@ def json_text(table: Table) -> str:
         "study": asdict(table.sweep.study) if table.sweep.study else None,
         "rule": {
             "test": "two-sided paired t over common seeds",
+            "equivalence_test": "two one-sided t",
             "adjustment": "holm",
             "contrasts": table.plan.family,
             "declared": table.plan.declared,

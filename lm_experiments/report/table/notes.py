@@ -8,7 +8,14 @@ from collections.abc import Callable, Mapping, Sequence
 from lm_experiments.report.collect import Run
 from lm_experiments.report.statistics.power import POWER
 from lm_experiments.report.statistics.verdicts import FEWEST_SEEDS, LEVEL
-from lm_experiments.report.table.columns import EDGE, UNITS, interval_text, p_text
+from lm_experiments.report.table.columns import (
+    EDGE,
+    NOTHING,
+    UNITS,
+    interval_text,
+    p_text,
+    within_text,
+)
 from lm_experiments.report.table.comparable import count_text, short_hash
 from lm_experiments.report.table.rows import Table, first_words
 from lm_experiments.report.table.warnings import listed, warnings
@@ -105,15 +112,16 @@ def _rule(table: Table) -> list[str]:
     if margin is not None:
         text += (
             f"; equivalent is within {margin:g} {UNITS[table.metric]} "
-            "(two one-sided tests), which goes before better and worse"
+            "(two one-sided tests, adjusted likewise: the equivalence interval lies within the "
+            "margin), which goes before better and worse"
         )
     lines = [f"{text}. An arm with a failed run gets no other verdict. {UNADJUSTED}"]
     if table.resolvable is not None:
         share = f"{level} / {family}" if family > 1 else level
         lines.append(
             f"The smallest difference these seeds would find (power {POWER:g} at {share}), from "
-            f"the baseline's own spread: {table.resolvable:.4f} {UNITS[table.metric]}; less where "
-            "arms that share a seed vary together."
+            f"the largest sd of the paired differences: {table.resolvable:.4f} "
+            f"{UNITS[table.metric]}."
         )
     return lines
 
@@ -135,7 +143,9 @@ def _other_contrasts(table: Table) -> list[str]:
         numbers, found = "", item.contrast
         if found:
             p = f", p {p_text(found.adjusted_p)}" if found.adjusted_p is not None else ""
-            numbers = f"{found.mean:+.4f} {interval_text(found)}{p}, "
+            within = within_text(item)
+            decides = "" if within == NOTHING else f", equivalence interval {within}"
+            numbers = f"{found.mean:+.4f} {interval_text(found)}{p}{decides}, "
         lines.append(f"{item.arm} against {item.reference}: {numbers}{item.verdict}.")
     return lines
 

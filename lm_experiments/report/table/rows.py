@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import difflib
 from collections import Counter
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 from lm_experiments.errors import InputError
 from lm_experiments.report.collect import Run, Sweep
 from lm_experiments.report.statistics.compare import Comparison, Plan, compare, plan_contrasts
 from lm_experiments.report.statistics.contrasts import Contrast, Summary, summarize
-from lm_experiments.report.statistics.power import ALPHA, resolvable_from_baseline
+from lm_experiments.report.statistics.power import ALPHA, smallest_resolvable
 from lm_experiments.report.statistics.verdicts import ranking_key
 from lm_experiments.report.table.comparable import refuse_mixed, tokenizers_differ
 from lm_experiments.rundir.results import FAILED, OK, WAITING
@@ -118,8 +119,8 @@ class Table:
     """Rows by loss, arms with failures last; `axes` is empty when labels are used.
 
     `comparisons` are all contrasts the verdicts rest on. `resolvable` is the smallest difference
-    the seeds could have shown, from the baseline's spread. `mixed` tells that runs which differ
-    in what they should share were allowed in.
+    the seeds could have shown, from the largest sd of the paired differences. `mixed` tells that
+    runs which differ in what they should share were allowed in.
     """
 
     sweep: Sweep
@@ -179,13 +180,16 @@ def build_table(sweep: Sweep, baseline: str | None = None, allow_mixed: bool = F
         for arm in sweep.arms
     ]
     rows.sort(key=_rank)
-    loss = next(row.loss for row in rows if row.is_baseline)
-    resolvable = None
-    if loss and loss.sd is not None and plan.family:
-        resolvable = resolvable_from_baseline(loss.sd, loss.n, alpha=ALPHA / plan.family)
     axes = tuple(sweep.record.axes) if levels else ()
     return Table(
-        sweep, chosen, axes, tuple(rows), plan, tuple(comparisons), resolvable, allow_mixed
+        sweep,
+        chosen,
+        axes,
+        tuple(rows),
+        plan,
+        tuple(comparisons),
+        _resolvable(plan, comparisons),
+        allow_mixed,
     )
 
 
@@ -221,6 +225,13 @@ def _sides(sweep: Sweep, role: str, plan: Plan) -> tuple[list[Comparison], dict[
         mine = tuple(item for item in comparisons if item.arm == arm)
         sides[arm] = Side(tuple(runs[arm]), summarize(values), mine)
     return comparisons, sides
+
+
+def _resolvable(plan: Plan, comparisons: Sequence[Comparison]) -> float | None:
+    """The smallest difference that every tested contrast would find; None without one."""
+    found = [item.contrast for item in comparisons if item.contrast]
+    tested = [(c.sd, c.n) for c in found if c.paired and c.adjusted_p is not None and c.sd]
+    return smallest_resolvable(*max(tested), alpha=ALPHA / plan.family) if tested else None
 
 
 def _rank(row: Row) -> tuple[int, float, float]:
