@@ -7,7 +7,7 @@ from collections.abc import Iterable
 from pathlib import Path
 
 from lm_experiments.data.tokenizers.base import END_OF_TEXT, Ids, Tokenizer
-from lm_experiments.data.tokenizers.learned import BPETokenizer, grouped
+from lm_experiments.data.tokenizers.learned import BPETokenizer, ByteTokenizer, grouped
 from lm_experiments.data.tokenizers.pretrained import FileTokenizer
 from lm_experiments.errors import InputError
 from lm_experiments.registry import Choice, component, options_of
@@ -15,6 +15,7 @@ from lm_experiments.registry import Choice, component, options_of
 __all__ = [
     "END_OF_TEXT",
     "BPETokenizer",
+    "ByteTokenizer",
     "FileTokenizer",
     "Ids",
     "Tokenizer",
