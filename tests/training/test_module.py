@@ -126,7 +126,7 @@ def test_micro_batches_of_one_and_three_tokens_weigh_by_their_tokens(micro_batch
     targets = torch.tensor([[0, IGNORE_INDEX, IGNORE_INDEX], [0, 0, 0]])
     model = GivenLosses()
     module, _ = module_and_rows(model, run_config(), micro_batch_size)
-    loss = module._accumulate(nll, targets, 4)
+    loss = module._accumulate(nll, targets, 1, 4)
     assert loss.item() == 1.75
     assert not loss.requires_grad
     assert model.scale.grad is not None and model.scale.grad.item() == 1.75
@@ -142,7 +142,7 @@ def test_gradients_do_not_depend_on_the_cut(micro_batch_size: int) -> None:
     expected = F.cross_entropy(logits, targets.flatten(), ignore_index=IGNORE_INDEX)
     expected.backward()  # type: ignore[no-untyped-call]
     module, _ = module_and_rows(cut, config, micro_batch_size)
-    torch.testing.assert_close(module._accumulate(inputs, targets, tokens), expected.detach())
+    torch.testing.assert_close(module._accumulate(inputs, targets, tokens), 1, expected.detach())
     for wanted, found in zip(whole.parameters(), cut.parameters(), strict=True):
         torch.testing.assert_close(found.grad, wanted.grad)
 
@@ -238,7 +238,7 @@ def test_z_loss_is_in_the_training_loss_alone(plain_backward: None) -> None:
     with torch.no_grad():
         plain = model.loss(inputs, targets).item() / tokens
         log_z = model(inputs).logsumexp(-1)[targets != IGNORE_INDEX]
-    trained = module._accumulate(inputs, targets, tokens).item()
+    trained = module._accumulate(inputs, targets, 1, tokens).item()
     module.validation_step((inputs, targets, tokens), 0)
     assert trained == pytest.approx(plain + 0.1 * log_z.square().mean().item(), rel=1e-5)
     assert float(module.val_loss.compute()) == pytest.approx(plain, rel=1e-6)
