@@ -15,6 +15,7 @@ from torch import Tensor, nn
 from torch.utils.data import DataLoader
 
 from lm_experiments.model import IGNORE_INDEX, ModelConfig, Transformer, build_model
+from lm_experiments.model.dropout import DropoutKey
 from lm_experiments.registry import choose
 from lm_experiments.training.config import BatchConfig, RunConfig, TrainerConfig
 from lm_experiments.training.logger_config import WandbConfig
@@ -108,6 +109,7 @@ class GivenLosses(nn.Module):
     def __init__(self) -> None:
         super().__init__()
         self.scale = nn.Parameter(torch.ones(()))
+        self.dropout_key = DropoutKey()
 
     def loss(self, inputs: Tensor, targets: Tensor, z_loss: float) -> Tensor:
         return self.scale * (inputs * (targets != IGNORE_INDEX)).sum()
