@@ -14,6 +14,7 @@ from torch.utils.data import DataLoader
 
 from lm_experiments.data import IGNORE_INDEX, EvaluationBatches
 from lm_experiments.model import ModelConfig, build_model
+from lm_experiments.model.dropout import DropoutKey
 from lm_experiments.registry import choose
 from lm_experiments.training.batches import EvenBatches
 from lm_experiments.training.config import BatchConfig, RunConfig, TrainerConfig
@@ -45,6 +46,7 @@ class GivenLosses(nn.Module):
     def __init__(self) -> None:
         super().__init__()
         self.scale = nn.Parameter(torch.ones(1))
+        self.dropout_key = DropoutKey()
 
     def loss(self, inputs: Tensor, targets: Tensor, z_loss: float = 0.0) -> Tensor:
         return (self.scale * (inputs * (targets != IGNORE_INDEX)).sum()).squeeze()
