@@ -23,7 +23,11 @@ SHOWN = 3
 
 def config_hash(config: RunConfig, data_hash: str, precision: str) -> str:
     """Return the SHA-256 of everything that determines the run's result: its `hashed_values`."""
-    values = hashed_values(config, data_hash, precision)
+    return hash_of_values(hashed_values(config, data_hash, precision))
+
+
+def hash_of_values(values: Mapping[str, Any]) -> str:
+    """Return the SHA-256 of a run's `hashed_values`."""
     return _sha256(json.dumps(values, sort_keys=True).encode())
 
 

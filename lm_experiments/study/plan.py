@@ -27,6 +27,7 @@ from lm_experiments.study.identity import (
     differences,
     differing_keys,
     directory_name,
+    hash_of_values,
     hashed_values,
 )
 from lm_experiments.study.keys import SHORT
@@ -115,15 +116,15 @@ def planned(config: RunConfig, spec: RunSpec | None = None) -> PlannedRun:
     end = data.tokenizer.end_of_text_id if config.model.document_mask else None
     model = dataclasses.replace(config.model, vocab_size=data.tokenizer.vocab_size, end_of_text=end)
     config = dataclasses.replace(config, model=model)
-    precision = find_device(config).precision
-    identity = config_hash(config, data.data_hash, precision)
+    values = hashed_values(config, data.data_hash, find_device(config).precision)
+    identity = hash_of_values(values)
     directory = _place(config, identity, data.data_hash)
     return PlannedRun(
         config=config,
         directory=directory,
         config_hash=identity,
         data_hash=data.data_hash,
-        values=hashed_values(config, data.data_hash, precision),
+        values=values,
         ledger=count(config.model),
         status=run_status(directory),
         spec=spec or RunSpec(),

@@ -93,7 +93,9 @@ class LanguageModel(LightningModule):
         The global generator serves components of the user's own.
         """
         torch.manual_seed(keyed_seed(self.config.seed, "step", step, first))
-        self.model.dropout_key.set(keyed_seed(self.config.seed, "dropout", step), first, device)
+        if self.config.model.dropout:
+            key = keyed_seed(self.config.seed, "dropout", step)
+            self.model.dropout_key.set(key, first, device)
 
     def _set_rate(self, optimizer: Any, step: int, on: bool) -> float:
         factor = self.config.schedule.factor(step, self.config.trainer.max_steps)
