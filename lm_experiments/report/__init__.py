@@ -20,6 +20,7 @@ from lm_experiments.report.table.latex import latex
 from lm_experiments.report.table.markdown import markdown
 from lm_experiments.report.table.rows import Table, build_table
 from lm_experiments.report.table.terminal import show_table
+from lm_experiments.rundir import ledger
 
 __all__ = ["Report", "Table", "build_table", "collect", "load", "show_report", "write_report"]
 
@@ -38,7 +39,8 @@ def write_report(
     """Write the table and the pictures of a sweep into its folder.
 
     `baseline` is an arm's label; None takes the study's, or the first declared arm. A picture is
-    written only when there is something to draw. Raises `InputError` for a path without runs, a
+    written only when there is something to draw. The sweep's ledger keeps that the table was shown.
+    Raises `InputError` for a path without runs, a
     damaged file, an unknown baseline, or runs that do not belong in one table (drawn with a
     warning under `allow_mixed`).
     """
@@ -53,6 +55,7 @@ def write_report(
     }
     for path, text in texts.items():
         path.write_text(text, encoding="utf-8", newline="\n")
+    ledger.append(folder, ledger.LOOK, _look(table))
     return Report(table, (*texts, *(folder / name for name in pictures)))
 
 
@@ -62,6 +65,13 @@ def show_report(report: Report, console: Console | None = None) -> None:
     show_table(report.table, console)
     names = "\n".join(f"Wrote {path}" for path in report.files)
     console.print("\n" + names, markup=False, highlight=False, soft_wrap=True)
+
+
+def _look(table: Table) -> ledger.Look:
+    """What a table shows, as the sweep's ledger keeps it."""
+    runs, pending = table.sweep.runs, table.sweep.pending
+    finished = sum(run.finished for run in runs)
+    return ledger.Look(finished, len(runs) + len(pending), table.tested, table.baseline)
 
 
 def _draw(table: Table, folder: Path) -> dict[str, str]:

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from lm_experiments.rundir.identity import read_values
+from lm_experiments.rundir.ledger import Entry, read_ledger
 from lm_experiments.rundir.live import run_state
 from lm_experiments.rundir.results import BROKEN, DONE, FAILED, NON_FINITE, OK, Result, read_result
 from lm_experiments.rundir.study import TUNE, Study
@@ -136,6 +137,7 @@ class Sweep:
         runs: those the table is made of.
         trials: those made to tune a value.
         extra: run directories that the plan does not list.
+        ledger: what was declared and shown, in order; empty where nothing was written down.
     """
 
     directory: Path
@@ -143,6 +145,7 @@ class Sweep:
     runs: tuple[Run, ...]
     trials: tuple[Run, ...] = ()
     extra: tuple[Path, ...] = ()
+    ledger: tuple[Entry, ...] = ()
 
     @property
     def study(self) -> Study | None:
@@ -184,6 +187,7 @@ def collect(sweep_dir: str | Path) -> Sweep:
         runs=tuple(run for run in runs if run.role != TUNE),
         trials=tuple(run for run in runs if run.role == TUNE),
         extra=tuple(path for path in run_directories(folder) if path.name not in planned),
+        ledger=tuple(read_ledger(folder)),
     )
 
 

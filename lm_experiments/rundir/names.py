@@ -16,11 +16,13 @@ LOCK = ".lock"
 CHECKPOINTS = "checkpoints"
 # Of a sweep.
 SWEEP = "sweep.json"
+LEDGER = "ledger.jsonl"
 
 _REMEDIES = {
     RESULT: "remove it, and the same command trains the run again",
     SWEEP: "remove it, and the same command writes it again; the runs beside it stay",
     IDENTITY: "remove it, and the same command writes it again",
+    LEDGER: "put it back from a copy, or remove it: the table is exploratory without it",
 }
 
 

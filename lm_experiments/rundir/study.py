@@ -13,6 +13,8 @@ from lm_experiments.rundir.parse import build
 # What a run is for: reported at the baseline's setting, reported at the arm's own best, a trial.
 REPORT, TUNED, TUNE = "report", "tuned", "tune"
 ROLES = (REPORT, TUNED, TUNE)
+# Fewer seeds give no verdict.
+FEWEST_SEEDS = 3
 
 
 @dataclass(frozen=True)
@@ -77,7 +79,9 @@ class Study:
         baseline: the arm the others are compared with.
         arms: label -> overrides; the overrides are on top of ``overrides`` and the command line.
         overrides: what all arms share.
-        seeds: the reporting seeds.
+        seeds: the reporting seeds. Written as ``{first: 5, more: 5, at_most: 20}``, they are spent
+            by rule: after the first 5, and after every 5 more, only undecided arms get more.
+        looks: the numbers of seeds after which such a rule looks at the results; empty without.
         contrasts: [arm, reference] pairs tested together; None compares each arm with the baseline.
         controls: arms that repeat the baseline on purpose: their difference must be exactly 0.
         margin: differences smaller than this many nats per token count as none; None asks nothing.
@@ -88,7 +92,8 @@ class Study:
     baseline: str
     arms: dict[str, list[str]]
     overrides: list[str] = field(default_factory=list)
-    seeds: list[int] = field(default_factory=lambda: [0, 1, 2])
+    seeds: list[int] = field(default_factory=lambda: [0, 1, 2, 3, 4])
+    looks: list[int] = field(default_factory=list)
     contrasts: list[list[str]] | None = None
     controls: list[str] = field(default_factory=list)
     margin: float | None = None
@@ -112,14 +117,40 @@ class Study:
 
     @property
     def cells(self) -> list[tuple[str, int, str]]:
-        """The (arm, seed, role) of every run that the finished study reports."""
+        """The (arm, seed, role) of every run that the study reports, up to the first look."""
         tuned = self.arms if self.tune else ()
-        cells = [(arm, seed, REPORT) for arm in self.arms for seed in self.seeds]
-        return [*cells, *((arm, seed, TUNED) for arm in tuned for seed in self.seeds)]
+        seeds = self.seeds[: self.looks[0]] if self.looks else self.seeds
+        cells = [(arm, seed, REPORT) for arm in self.arms for seed in seeds]
+        return [*cells, *((arm, seed, TUNED) for arm in tuned for seed in seeds)]
+
+
+@dataclass(frozen=True)
+class SeedRule:
+    """Seeds by rule: `first`, then `more` at a time for what is undecided, up to `at_most`."""
+
+    first: int
+    more: int
+    at_most: int
+
+    def __post_init__(self) -> None:
+        if self.first < FEWEST_SEEDS or self.more < 1 or self.at_most < self.first:
+            raise InputError(
+                f"study.seeds={dataclasses.asdict(self)} is no rule; first is {FEWEST_SEEDS} or "
+                "more, more is 1 or more, and at_most is not below first: "
+                "study.seeds={first:5,more:5,at_most:20}."
+            )
+
+    @property
+    def looks(self) -> list[int]:
+        """The numbers of seeds after which the results are looked at."""
+        return [*range(self.first, self.at_most, self.more), self.at_most]
 
 
 def read_study(values: Mapping[str, Any]) -> Study:
     """Turn plain values into a checked `Study`; `InputError` says what is wrong with them."""
+    if isinstance(seeds := values.get("seeds"), Mapping):
+        rule = build(SeedRule, seeds, "study.seeds")
+        values = {**values, "seeds": list(range(rule.at_most)), "looks": rule.looks}
     return build(Study, values, "study", {"arms": _arms, "tune": _tuning})
 
 
@@ -169,6 +200,16 @@ def _check_seeds(study: Study) -> None:
         raise InputError("study.seeds is empty; type study.seeds=[0,1,2].")
     if len(set(study.seeds)) < len(study.seeds) or min(study.seeds) < 0:
         raise InputError(f"study.seeds={study.seeds} must differ from each other and be 0 or more.")
+    rising = study.looks == sorted(set(study.looks))
+    if study.looks and not (rising and FEWEST_SEEDS <= study.looks[0] <= study.looks[-1]):
+        raise InputError(
+            f"study.looks={study.looks} must be rising numbers of seeds from {FEWEST_SEEDS} on."
+        )
+    if study.looks and study.looks[-1] != len(study.seeds):
+        raise InputError(
+            f"study.looks={study.looks} must end with the number of study.seeds, "
+            f"{len(study.seeds)}; write study.seeds={{first:5,more:5,at_most:20}} to declare both."
+        )
     shared = set(study.seeds) & set(study.tune.seeds if study.tune else [])
     if shared:
         raise InputError(

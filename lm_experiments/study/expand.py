@@ -120,11 +120,22 @@ def tuned_cells(study: Study, best: Mapping[str, float]) -> list[Cell]:
     return [(arm, seed, role, {study.tune.key: value}) for (role, arm, value), seed in points]
 
 
+def first_look(study: Study, cells: Sequence[Cell]) -> list[Cell]:
+    """Return the cells that are trained before anything is decided: all of them without a rule."""
+    seeds = study.seeds[: study.looks[0]] if study.looks else study.seeds
+    return [cell for cell in cells if cell[1] in seeds]
+
+
 def seeds_of(study: Study, overrides: Sequence[Override]) -> list[int]:
     """Return the reporting seeds: those typed, or those declared."""
     typed = [o for o in overrides if o.get_key_element() == "seed"]
     if not typed:
         return study.seeds
+    if study.looks:
+        raise InputError(
+            f"{typed[-1].input_line} does not go with the rule of study {study.name!r}, which adds "
+            f"seeds after looks at {study.looks}; leave it out, or change seeds: in the study."
+        )
     texts = [text.removeprefix("seed=") for text in _values(typed[-1])]
     if not all(text.isdecimal() for text in texts):
         raise InputError(f"seed={','.join(texts)} must be whole numbers; type seed=0,1,2.")

@@ -8,6 +8,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Sequence
 from dataclasses import replace
+from itertools import pairwise
 from pathlib import Path
 
 from hydra.core.override_parser.types import Override
@@ -23,6 +24,7 @@ from lm_experiments.launch.task import Policy
 from lm_experiments.report import show_report, write_report
 from lm_experiments.report.progress import progress_line
 from lm_experiments.report.statistics.tuning import pick_best
+from lm_experiments.rundir import ledger
 from lm_experiments.rundir.results import DONE, read_result, run_status
 from lm_experiments.rundir.study import Chosen, Study, Tuning, read_study
 from lm_experiments.rundir.sweeps import read_sweep
@@ -62,6 +64,7 @@ class Planner:
         self.base, self.compose = base, compose
         # The configurations of what all arms share, by its words.
         self._shared: dict[tuple[str, ...], RunConfig] = {}
+        self._declared = False
         self.command = command_config(base)
         self.launcher = Launcher(
             base.hydra.launcher,
@@ -76,23 +79,55 @@ class Planner:
         if self.command.study is not None:
             study = read_study(self.command.study)
             study = replace(study, seeds=expand.seeds_of(study, overrides))
-        if study is not None and study.tune is not None:
-            runs = self._tuned_study(study, study.tune, overrides)
+        if study is None:
+            runs = self._plain_sweep(overrides)
+        elif study.tune is None:
+            runs = self._plain_study(study, overrides)
         else:
-            runs = self._plain_sweep(study, overrides)
+            runs = self._tuned_study(study, study.tune, overrides)
         if runs:
             _report(runs)
 
-    def _plain_sweep(self, study: Study | None, overrides: Sequence[Override]) -> list[PlannedRun]:
-        if study is None:
-            specs = expand.grid_specs(overrides, self.base.name, self.base.arm)
-        else:
-            specs = expand.study_specs(study, overrides, self.base.name, expand.report_cells(study))
-        runs = self._plan(specs)
-        if not preview(runs, study, self.launcher, only=self.command.plan):
+    def _plain_sweep(self, overrides: Sequence[Override]) -> list[PlannedRun]:
+        runs = self._plan(expand.grid_specs(overrides, self.base.name, self.base.arm))
+        if not preview(runs, None, self.launcher, only=self.command.plan):
             return []
-        self._train(distinct(runs), expand.swept_keys(overrides), study)
+        self._train(distinct(runs), expand.swept_keys(overrides), None)
         return distinct(runs)
+
+    def _plain_study(self, study: Study, overrides: Sequence[Override]) -> list[PlannedRun]:
+        def plan(cells: Sequence[expand.Cell]) -> list[PlannedRun]:
+            return self._plan(expand.study_specs(study, overrides, self.base.name, cells))
+
+        cells = expand.report_cells(study)
+        first = plan(expand.first_look(study, cells))
+        if not preview(first, study, self.launcher, only=self.command.plan):
+            return []
+        return self._train_by_looks(study, cells, first, plan)
+
+    def _train_by_looks(
+        self,
+        study: Study,
+        cells: Sequence[expand.Cell],
+        first: Sequence[PlannedRun],
+        plan: Callable[[Sequence[expand.Cell]], list[PlannedRun]],
+    ) -> list[PlannedRun]:
+        """Train the first runs, then by the study's rule those of more seeds while arms are open.
+
+        Without a rule the first runs are all.
+        """
+        runs = distinct(first)
+        self._train(runs, [], study)
+        for size, following in pairwise(study.looks):
+            undecided = write_report(runs[0].directory.parent).table.undecided
+            if not undecided:
+                break
+            seeds = study.seeds[size:following]
+            print(f"After {size} seeds, undecided: {', '.join(undecided)}; {following} seeds next.")
+            more = plan([cell for cell in cells if cell[0] in undecided and cell[1] in seeds])
+            self._train(distinct(more), [], study)
+            runs = distinct([*runs, *more])
+        return runs
 
     def _tuned_study(
         self, study: Study, tune: Tuning, overrides: Sequence[Override]
@@ -107,7 +142,7 @@ class Planner:
 
         trials = plan(expand.trial_cells(study, tune.grid))
         likely = dict.fromkeys(study.arms, tune.grid[len(tune.grid) // 2])
-        reporting = plan(expand.tuned_cells(study, likely))
+        reporting = plan(expand.first_look(study, expand.tuned_cells(study, likely)))
         if not preview([*trials, *reporting], study, self.launcher, only=self.command.plan):
             return []
         self._train(trials, [], study)
@@ -125,8 +160,9 @@ class Planner:
         chosen = _chosen(tune, trials)
         for arm in [arm for arm, found in chosen.items() if found.failed]:
             print(f"Trials of {arm!r} failed at its best value too; it is reported at that value.")
-        runs = plan(expand.tuned_cells(study, {arm: found.value for arm, found in chosen.items()}))
-        self._train(runs, [], replace(study, tune=replace(tune, chosen=chosen)))
+        study = replace(study, tune=replace(tune, chosen=chosen))
+        cells = expand.tuned_cells(study, {arm: found.value for arm, found in chosen.items()})
+        runs = self._train_by_looks(study, cells, plan(expand.first_look(study, cells)), plan)
         return [*trials, *runs]
 
     def _plan(self, specs: Sequence[expand.RunSpec]) -> list[PlannedRun]:
@@ -181,7 +217,11 @@ class Planner:
         ``study`` is what is declared, where something is.
         """
         folder = runs[0].directory.parent
-        record_sweep(folder, runs, axes, study)
+        record = record_sweep(folder, runs, axes, study)
+        if not self._declared:
+            # What the search for a tuned value adds later was declared with it.
+            ledger.record_command(folder, record)
+            self._declared = True
         waiting = [run for run in distinct(runs) if run_status(run.directory) != DONE]
         if not waiting:
             return

@@ -23,13 +23,13 @@ from lm_experiments.rundir.sweeps import SweepRecord, SweepRow, read_sweep, writ
 from lm_experiments.study.identity import differences
 from lm_experiments.study.plan import PlannedRun
 
-# What may be added to a study that has started: seeds, and what tuning found.
-EXTENDABLE = ("seeds", "tune")
+# What may be added to a study that has started; its ledger tells when.
+EXTENDABLE = ("arms", "contrasts", "controls", "looks", "seeds", "tune")
 
 
 def record_sweep(
     folder: Path, runs: Sequence[PlannedRun], axes: Sequence[str], study: Study | None = None
-) -> None:
+) -> SweepRecord:
     """Add the planned runs to the folder's ``sweep.json``; those it knows keep their place.
 
     Raises:
@@ -56,7 +56,7 @@ def record_sweep(
         known_rows = [row for row in rows.values() if row.cell not in cells]
         _check_alike(folder, known_rows, list(zip(planned, runs, strict=True)), study)
         _say_replaced(folder, replaced)
-        if study and known.study:
+        if study and known.study and not study.looks and not known.study.looks:
             # Seeds are added, and none is forgotten.
             study = replace(study, seeds=list(dict.fromkeys([*known.study.seeds, *study.seeds])))
         record = SweepRecord(
@@ -67,6 +67,7 @@ def record_sweep(
             runs=list(rows.values()),
         )
         write_sweep(folder, record)
+    return record
 
 
 def _check_study(folder: Path, there: Study | None, study: Study | None) -> None:
@@ -74,6 +75,11 @@ def _check_study(folder: Path, there: Study | None, study: Study | None) -> None
         return
     old, new = asdict(there), asdict(study)
     changed = [
+        f"arm {arm!r}: {own} there, {study.arms.get(arm, 'no such arm')} now"
+        for arm, own in there.arms.items()
+        if study.arms.get(arm) != own
+    ]
+    changed += [
         f"{key}: {old[key]!r} there, {new[key]!r} now"
         for key in new
         if key not in EXTENDABLE and old[key] != new[key]

@@ -16,6 +16,7 @@ from typing import Any
 from lm_experiments.rundir.metrics import Row, write_rows
 from lm_experiments.rundir.names import CONFIG, METRICS
 from lm_experiments.rundir.results import DONE, FAILED, OK, Result, RunError, write_result
+from lm_experiments.rundir.ledger import record_command
 from lm_experiments.rundir.sweeps import SweepRecord, SweepRow, write_sweep
 
 
@@ -113,7 +114,9 @@ class SweepFactory:
 
     def plan(self, *axes: str) -> Path:
         """Write `sweep.json` for the runs so far and return the sweep's folder."""
-        write_sweep(self.root, SweepRecord(self.root.name, "x", list(axes), None, self.planned))
+        record = SweepRecord(self.root.name, "x", list(axes), None, self.planned)
+        write_sweep(self.root, record)
+        record_command(self.root, record)
         return self.root
 
 

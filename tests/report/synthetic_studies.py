@@ -11,6 +11,7 @@ from typing import Any
 
 from synthetic_runs import history, result_of, write_run
 
+from lm_experiments.rundir.ledger import record_command
 from lm_experiments.rundir.study import REPORT, TUNE, TUNED, Chosen, Study, Tuning
 from lm_experiments.rundir.sweeps import SweepRecord, SweepRow, write_sweep
 
@@ -127,6 +128,7 @@ class StudyFactory:
         command = f"python scripts/train.py -m study={self.root.name}"
         record = SweepRecord(self.root.name, command, [], self.declared(), self.entries)
         write_sweep(self.root, record)
+        record_command(self.root, record)
         return self.root
 
     def whole(self) -> Path:

@@ -5,20 +5,25 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from math import comb
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from lm_experiments.report.collect import Run, Sweep
 from lm_experiments.report.statistics.contrasts import Contrast, adjust, contrast
+from lm_experiments.report.statistics.exploratory import exploratory_reasons
 from lm_experiments.report.statistics.failures import failure_verdict
 from lm_experiments.report.statistics.verdicts import (
     BETTER,
     EQUIVALENT,
     EXPLORATORY,
+    MORE_SEEDS,
     UNRESOLVED,
     WORSE,
     control_verdict,
     verdict,
 )
+
+if TYPE_CHECKING:
+    from lm_experiments.report.statistics.sequential import Decision
 
 SAME_RUNS = "same runs"
 # What a contrast lacks where it was not tested.
@@ -28,20 +33,42 @@ RunsByArm = Mapping[str, Sequence[Run]]
 
 @dataclass(frozen=True)
 class Plan:
-    """What is compared: (arm, reference) pairs, in one Holm family, and A/A controls beside it.
+    """What is compared: (arm, reference) pairs, and A/A controls beside them.
 
-    `family` is the number of contrasts that Holm's procedure adjusts for. `declared` is False
-    where the pairs follow from a baseline named after the runs were planned: it may have been
-    chosen for its results, so the family is then all pairs of arms.
+    Declared contrasts are one Holm family. Those in `exploratory`, with the reason, were chosen
+    when results could be known: p is adjusted over all pairs of arms, and there is no verdict.
+    With `looks`, `seeds` are spent by rule: the results are looked at after so many of them.
     """
 
     baseline: str
     pairs: tuple[tuple[str, str], ...]
     controls: frozenset[str]
-    declared: bool
-    family: int
+    exploratory: Mapping[tuple[str, str], str]
+    arms: int
     metric: str
     margin: float | None
+    seeds: tuple[int, ...] = ()
+    looks: tuple[int, ...] = ()
+
+    @property
+    def tested(self) -> list[tuple[str, str]]:
+        """The contrasts; an A/A control is no claim."""
+        return [pair for pair in self.pairs if pair[0] not in self.controls]
+
+    @property
+    def confirmatory(self) -> list[tuple[str, str]]:
+        """The contrasts declared before results were shown."""
+        return [pair for pair in self.tested if pair not in self.exploratory]
+
+    @property
+    def all_pairs(self) -> int:
+        """How many contrasts could have been chosen."""
+        return comb(self.arms, 2)
+
+    @property
+    def family(self) -> int:
+        """How many contrasts Holm's procedure adjusts for."""
+        return len(self.confirmatory) or self.all_pairs
 
 
 @dataclass(frozen=True)
@@ -62,26 +89,74 @@ def plan_contrasts(sweep: Sweep, baseline: str, metric: str) -> Plan:
     margin = study.margin if study and metric == study.primary else None
     pairs = tuple((arm, baseline) for arm in sweep.arms if arm != baseline)
     if baseline != sweep.baseline:
+        reason = (
+            f"the baseline {baseline!r} was chosen in place of {sweep.baseline!r}, which the "
+            "command or study declares"
+        )
         # The declared baseline's own control says nothing beside another arm.
-        family = comb(len(sweep.arms), 2)
-        return Plan(baseline, pairs, frozenset(), False, family, metric, margin)
+        reasons = dict.fromkeys(pairs, reason)
+        return Plan(baseline, pairs, frozenset(), reasons, len(sweep.arms), metric, margin)
     if study:
         pairs = tuple((arm, reference) for arm, reference in study.compared)
     controls = frozenset(study.controls if study else ())
-    family = sum(arm not in controls for arm, _ in pairs)
-    return Plan(baseline, pairs, controls, True, family, metric, margin)
+    reasons = exploratory_reasons(sweep.ledger, pairs)
+    by_rule = (tuple(study.seeds), tuple(study.looks)) if study and study.looks else ()
+    return Plan(baseline, pairs, controls, reasons, len(sweep.arms), metric, margin, *by_rule)
 
 
 def compare(plan: Plan, runs: RunsByArm, complete: bool) -> list[Comparison]:
     """Work out every planned contrast; no p and no verdict until all runs are `complete`."""
-    # An A/A control is no claim, so Holm's family is the other pairs.
-    family = [pair for pair in plan.pairs if pair[0] not in plan.controls]
+    found = {pair: _contrast(plan, runs, pair) for pair in plan.pairs}
+    over_all = _adjusted(plan, found, plan.tested, plan.all_pairs)
+    decided = _decisions(plan, runs) if complete else {}
+    if decided:
+        found.update((pair, _decided(plan, runs, pair, made)) for pair, made in decided.items())
+    else:
+        found.update(_adjusted(plan, found, plan.confirmatory, len(plan.confirmatory)))
+    found.update((pair, over_all[pair]) for pair in plan.exploratory if pair in over_all)
+    undecided = {pair for pair, made in decided.items() if made.verdict == MORE_SEEDS}
+    return [
+        _comparison(plan, runs, pair, found[pair], complete, pair in undecided)
+        for pair in plan.pairs
+    ]
+
+
+def _adjusted(
+    plan: Plan,
+    found: Mapping[tuple[str, str], Contrast | None],
+    pairs: Sequence[tuple[str, str]],
+    family: int,
+) -> dict[tuple[str, str], Contrast | None]:
+    """The contrasts of these pairs, adjusted in a family of so many."""
     # Pairs of the family that are not shown count as p = 1, which Holm's procedure allows.
-    others = [None] * (plan.family - len(family))
-    adjusted = adjust([*(_contrast(plan, runs, pair) for pair in family), *others], plan.margin)
-    found = dict(zip(family, adjusted, strict=False))
-    found.update((pair, _contrast(plan, runs, pair)) for pair in plan.pairs if pair not in found)
-    return [_comparison(plan, runs, pair, found[pair], complete) for pair in plan.pairs]
+    others = [None] * (family - len(pairs))
+    adjusted = adjust([*(found[pair] for pair in pairs), *others], plan.margin)
+    return dict(zip(pairs, adjusted, strict=False))
+
+
+def _decisions(plan: Plan, runs: RunsByArm) -> dict[tuple[str, str], Decision]:
+    if not plan.looks or not plan.confirmatory:
+        return {}
+    # Imported here because numpy and scipy are slow to load.
+    from lm_experiments.report.statistics.looks import decisions
+
+    losses = _losses(plan, runs)
+    return decisions(plan.seeds, plan.looks, plan.confirmatory, losses, plan.margin)
+
+
+def _decided(plan: Plan, runs: RunsByArm, pair: tuple[str, str], made: Decision) -> Contrast | None:
+    from lm_experiments.report.statistics.looks import decided_contrast
+
+    found = decided_contrast(_losses(plan, runs), pair, plan.seeds, made)
+    untested = found is not None and (made.mean is None or found.identical)
+    return replace(found, **UNTESTED) if found and untested else found
+
+
+def _losses(plan: Plan, runs: RunsByArm) -> dict[str, dict[int, float | None]]:
+    return {
+        arm: {run.seed: run.value(plan.metric) for run in its if run.finished}
+        for arm, its in runs.items()
+    }
 
 
 def _contrast(plan: Plan, runs: RunsByArm, pair: tuple[str, str]) -> Contrast | None:
@@ -104,12 +179,15 @@ def _comparison(
     pair: tuple[str, str],
     found: Contrast | None,
     complete: bool,
+    undecided: bool,
 ) -> Comparison:
     arm, reference = (runs[name] for name in pair)
     control = pair[0] in plan.controls
     failure = _failure(plan, runs, pair) if complete else None
     word = (control_verdict if control else verdict)(found, failure, complete)
-    if not plan.declared and word in (BETTER, WORSE, EQUIVALENT, UNRESOLVED):
+    if undecided and word == UNRESOLVED:
+        word = MORE_SEEDS
+    if pair in plan.exploratory and word in (BETTER, WORSE, EQUIVALENT, UNRESOLVED):
         word = EXPLORATORY
     # Runs compared with themselves agree whatever they are.
     if complete and arm and {run.directory for run in arm} == {run.directory for run in reference}:

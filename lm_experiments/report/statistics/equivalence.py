@@ -44,12 +44,12 @@ def equivalence(estimates: Estimates, margin: float, level: float = 0.05) -> Equ
     p = estimates.p_within(margin)
     adjusted = holm_adjusted(p)
     equivalent = adjusted <= level
-    confidence = 1 - 2 * level / _divisors(p, equivalent)
+    confidence = 1 - 2 * level / divisors(p, equivalent)
     low, high = estimates.interval(confidence)
     return Equivalence(p, adjusted, equivalent, confidence, low, high)
 
 
-def _divisors(p: Array, equivalent: NDArray[np.bool_]) -> Array:
+def divisors(p: Array, equivalent: NDArray[np.bool_]) -> Array:
     """What Holm divides the level by at each arm: its own step, or the step that stopped."""
     count = p.shape[-1]
     order = np.argsort(p, axis=-1, kind="stable")

@@ -26,28 +26,31 @@ liberal at three seeds. The tests are moderated (see `moderated`) unless asked o
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Hashable, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
+from typing import TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
 
 from lm_experiments.errors import InputError
+from lm_experiments.report.statistics.equivalence import divisors
 from lm_experiments.report.statistics.estimates import Array, Estimates, holm_adjusted, plain_t
 from lm_experiments.report.statistics.moderated import moderated_t
 from lm_experiments.report.statistics.verdicts import (
     BETTER,
     EQUIVALENT,
-    FEWEST_SEEDS,
     IDENTICAL,
+    LEVEL,
+    MORE_SEEDS,
     UNRESOLVED,
     WORSE,
 )
+from lm_experiments.rundir.study import FEWEST_SEEDS
 
-LEVEL = 0.05
+Key = TypeVar("Key", bound=Hashable)
 FAILS = "fails"
-MORE_SEEDS = "needs more seeds"
 _VERDICTS = (MORE_SEEDS, BETTER, WORSE, EQUIVALENT, IDENTICAL, FAILS)
 _CODE = {verdict: code for code, verdict in enumerate(_VERDICTS)}
 _Codes = NDArray[np.int8]  # Places in `_VERDICTS`, of shape (..., arms).
@@ -69,16 +72,6 @@ class Rule:
                 f"The looks at {self.looks} seeds are impossible; give rising numbers of seeds, "
                 f"the first {FEWEST_SEEDS} or more, such as 5, 10, 15, 20."
             )
-
-    @classmethod
-    def every(cls, first: int, more: int, at_most: int) -> Rule:
-        """Look after `first` seeds, then after every `more` seeds, and last after `at_most`."""
-        if more < 1 or at_most < first:
-            raise InputError(
-                f"Seeds first={first}, more={more}, at_most={at_most} are impossible; more is 1 or "
-                "more, and at_most is not below first, such as first=5 more=5 at_most=20."
-            )
-        return cls((*range(first, at_most, more), at_most))
 
     def alpha_at(self, look: int, level: float = LEVEL) -> float:
         """The level of this look, counted from 0; the levels of all looks add up to `level`."""
@@ -104,8 +97,8 @@ class Decision:
     seeds at the look that decided, or at the newest. `mean` is the difference in nats per token
     over these seeds and `low` to `high` its 95 % interval (plain paired t, with the confidence of
     `Rule.confidence_at`). `p` is Holm-adjusted at that look, to be compared with `alpha`, and so
-    is `equivalent_p` (None without a margin). A failing arm has neither mean nor interval (None)
-    and p = 1.
+    is `equivalent_p` (None without a margin), whose interval is `within`: its confidence, low and
+    high end. A failing arm has neither mean nor interval (None) and p = 1.
     """
 
     verdict: str
@@ -115,6 +108,7 @@ class Decision:
     high: float | None
     p: float
     equivalent_p: float | None
+    within: tuple[float, float, float] | None
     alpha: float
 
 
@@ -138,16 +132,17 @@ class Look:
     plain: Estimates
     p: Array
     equivalent_p: Array | None
+    within_confidence: Array | None
     codes: _Codes
 
 
 def decide(
     rule: Rule,
-    differences: Mapping[str, Sequence[float | None]],
+    differences: Mapping[Key, Sequence[float | None]],
     look: int,
     margin: float | None = None,
     moderate: bool = True,
-) -> dict[str, Decision]:
+) -> dict[Key, Decision]:
     """Replay all looks up to `look` (counted from 0) and say what each arm came to.
 
     `differences` holds every arm's paired differences to the baseline, nats per token, in the
@@ -161,7 +156,7 @@ def decide(
             f"{len(rule.looks) - 1}, and a study has one arm or more beside its baseline."
         )
     arms, table = list(differences), _table(differences, rule.looks[look])
-    decisions: dict[str, Decision] = {}
+    decisions: dict[Key, Decision] = {}
     for at, found in enumerate(replay(rule, table, look, margin, moderate)):
         _check_seeds(differences, rule.looks[at], decisions)
         for place, arm in enumerate(arms):
@@ -229,26 +224,23 @@ def _look(
     estimates = moderated_t(shown) if moderate else plain
     alpha = rule.alpha_at(at)
     different = (before == _CODE[BETTER]) | (before == _CODE[WORSE])
-    p = _step(estimates.p(), different)
+    # Holm over what is not yet rejected: what is takes the first steps, at p = 0.
+    p = holm_adjusted(np.where(different, 0.0, estimates.p()))
     codes = before.copy()
     codes[(before == 0) & (p <= alpha)] = _CODE[WORSE]
     codes[(codes == _CODE[WORSE]) & (estimates.mean < 0)] = _CODE[BETTER]
-    equivalent_p = None
+    equivalent_p = confidence = None
     if margin is not None:
-        equivalent = before == _CODE[EQUIVALENT]
-        equivalent_p = _step(estimates.p_within(margin), equivalent)
+        p_within = np.where(before == _CODE[EQUIVALENT], 0.0, estimates.p_within(margin))
+        equivalent_p = holm_adjusted(p_within)
+        confidence = 1 - 2 * alpha / divisors(p_within, equivalent_p <= alpha)
         codes[(before == 0) & (equivalent_p <= alpha)] = _CODE[EQUIVALENT]
     codes[(before == 0) & (seen == 0).all(axis=-1)] = _CODE[IDENTICAL]
     codes[fails] = _CODE[FAILS]
-    return Look(estimates, plain, p, equivalent_p, codes)
+    return Look(estimates, plain, p, equivalent_p, confidence, codes)
 
 
-def _step(p: Array, rejected: NDArray[np.bool_]) -> Array:
-    """Holm over the hypotheses not yet rejected: those that are take the first steps, at p = 0."""
-    return holm_adjusted(np.where(rejected, 0.0, p))
-
-
-def _table(differences: Mapping[str, Sequence[float | None]], seeds: int) -> Array:
+def _table(differences: Mapping[Key, Sequence[float | None]], seeds: int) -> Array:
     """One row per arm; NaN where the arm failed or has no run."""
     rows = np.full((len(differences), seeds), np.nan)
     for row, values in zip(rows, differences.values(), strict=True):
@@ -258,7 +250,7 @@ def _table(differences: Mapping[str, Sequence[float | None]], seeds: int) -> Arr
 
 
 def _check_seeds(
-    differences: Mapping[str, Sequence[float | None]], seeds: int, decided: Mapping[str, Decision]
+    differences: Mapping[Key, Sequence[float | None]], seeds: int, decided: Mapping[Key, Decision]
 ) -> None:
     for arm, values in differences.items():
         if arm not in decided and len(values) < seeds and None not in values:
@@ -275,7 +267,12 @@ def _decision(rule: Rule, found: Look, at: int, place: int) -> Decision:
     if verdict == MORE_SEEDS and at == len(rule.looks) - 1:
         verdict = UNRESOLVED
     fails = verdict == FAILS
-    equivalent_p = None if found.equivalent_p is None else float(found.equivalent_p[place])
+    equivalent_p = within = None
+    if found.equivalent_p is not None and found.within_confidence is not None:
+        equivalent_p = float(found.equivalent_p[place])
+        lowest, highest = found.estimates.interval(found.within_confidence)
+        chance = float(found.within_confidence[place])
+        within = (chance, float(lowest[place]), float(highest[place]))
     return Decision(
         verdict,
         rule.looks[at],
@@ -284,5 +281,6 @@ def _decision(rule: Rule, found: Look, at: int, place: int) -> Decision:
         None if fails else high,
         float(found.p[place]),
         equivalent_p,
+        None if fails else within,
         rule.alpha_at(at),
     )

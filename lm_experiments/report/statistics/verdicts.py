@@ -5,14 +5,15 @@ from __future__ import annotations
 import math
 
 from lm_experiments.report.statistics.contrasts import Contrast
+from lm_experiments.rundir.study import FEWEST_SEEDS
 
 LEVEL = 0.05
-FEWEST_SEEDS = 3
 
 BETTER = "better"
 WORSE = "worse"
 EQUIVALENT = "equivalent"
 UNRESOLVED = "unresolved"
+MORE_SEEDS = "needs more seeds"
 EXPLORATORY = "exploratory"
 UNFINISHED = "unfinished"
 IDENTICAL = "identical"

@@ -11,6 +11,7 @@ from lm_experiments.report.statistics.verdicts import (
     BETTER,
     EQUIVALENT,
     EXPLORATORY,
+    MORE_SEEDS,
     UNRESOLVED,
     WORSE,
 )
@@ -19,7 +20,7 @@ from lm_experiments.rundir.results import OK
 
 NOTHING = "-"
 EDGE = "^"
-TESTED = (BETTER, WORSE, EQUIVALENT, UNRESOLVED, EXPLORATORY)
+TESTED = (BETTER, WORSE, EQUIVALENT, UNRESOLVED, MORE_SEEDS, EXPLORATORY)
 LOSS_TITLES = {"val_loss": "val loss", "bits_per_byte": "bits/byte"}
 UNITS = {"val_loss": "nats per token", "bits_per_byte": "bits per byte"}
 _PREFIXES = ((1e18, "E"), (1e15, "P"), (1e12, "T"), (1e9, "G"), (1e6, "M"), (1e3, "k"))

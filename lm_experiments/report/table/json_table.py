@@ -63,7 +63,11 @@ def json_text(table: Table) -> str:
             "equivalence_test": "two one-sided t",
             "adjustment": "holm",
             "contrasts": table.plan.family,
-            "declared": table.plan.declared,
+            "exploratory": {
+                f"{arm} against {reference}": reason
+                for (arm, reference), reason in table.plan.exploratory.items()
+            },
+            "looks": list(table.plan.looks),
             "level": LEVEL,
             "margin": table.plan.margin,
             "smallest_resolvable": table.resolvable,

@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping, Sequence
 
 from lm_experiments.report.collect import Run
 from lm_experiments.report.statistics.power import POWER
-from lm_experiments.report.statistics.verdicts import FEWEST_SEEDS, LEVEL
+from lm_experiments.report.statistics.verdicts import LEVEL
 from lm_experiments.report.table.columns import (
     EDGE,
     NOTHING,
@@ -21,7 +21,7 @@ from lm_experiments.report.table.rows import Table, first_words
 from lm_experiments.report.table.warnings import listed, warnings
 from lm_experiments.rundir.names import LOG
 from lm_experiments.rundir.results import FAILED, WAITING
-from lm_experiments.rundir.study import Tuning
+from lm_experiments.rundir.study import FEWEST_SEEDS, Tuning
 
 ONE_SEED = (
     "One seed per arm: differences are exploratory and no arm is claimed to be better (n = 1). "
@@ -38,6 +38,7 @@ UNADJUSTED = "Intervals are not adjusted: one may leave out zero beside an unres
 NO_VERDICTS = "No verdicts and no p-values before every run has finished."
 DIRTY = "The code had uncommitted changes in every run, so the commit alone does not say what ran."
 LISTED_FAILURES = 5
+_LEVEL = f"{LEVEL:g}".lstrip("0")
 
 
 def headline(table: Table) -> str:
@@ -103,12 +104,15 @@ def _rule(table: Table) -> list[str]:
         return [NO_VERDICTS]
     if table.most_seeds < FEWEST_SEEDS:
         return []
-    if not table.plan.declared:
-        return [_exploratory(table)]
+    declared = [*_declared(table), *_looks(table)] if table.plan.confirmatory else []
+    return [*declared, *_exploratory(table)]
+
+
+def _declared(table: Table) -> list[str]:
+    """The tests of the contrasts that were declared before results were shown."""
     family, margin = table.plan.family, table.plan.margin
     size = "one contrast" if family == 1 else f"{family} contrasts, adjusted after Holm"
-    level = f"{LEVEL:g}".lstrip("0")
-    text = f"Verdicts: two-sided paired t tests at {level} over {size}"
+    text = f"Verdicts: two-sided paired t tests at {_LEVEL} over {size}"
     if margin is not None:
         text += (
             f"; equivalent is within {margin:g} {UNITS[table.metric]} "
@@ -117,7 +121,7 @@ def _rule(table: Table) -> list[str]:
         )
     lines = [f"{text}. An arm with a failed run gets no other verdict. {UNADJUSTED}"]
     if table.resolvable is not None:
-        share = f"{level} / {family}" if family > 1 else level
+        share = f"{_LEVEL} / {family}" if family > 1 else _LEVEL
         lines.append(
             f"The smallest difference these seeds would find (power {POWER:g} at {share}), from "
             f"the largest sd of the paired differences: {table.resolvable:.4f} "
@@ -126,13 +130,38 @@ def _rule(table: Table) -> list[str]:
     return lines
 
 
-def _exploratory(table: Table) -> str:
-    return (
-        f"Exploratory: the baseline {table.baseline!r} was chosen in place of "
-        f"{table.sweep.baseline!r}, which the command or study declares, so there are no verdicts; "
-        "p is of two-sided paired t tests, adjusted after Holm over all "
-        f"{table.plan.family} pairs of arms. Intervals are not adjusted."
-    )
+def _looks(table: Table) -> list[str]:
+    """How a study spends its seeds where it does so by rule."""
+    if not (looks := table.plan.looks):
+        return []
+    counts = ", ".join(map(str, looks))
+    lines = [
+        f"Seeds by rule: looks after {counts} seeds share the {_LEVEL} by their new seeds, and "
+        "only undecided arms and their references get more. p is scaled to the look's share, and "
+        "the interval is the one at the look that decided."
+    ]
+    if table.undecided:
+        arms = listed(table.undecided)
+        lines.append(f"Undecided so far: {arms}; the command of this study goes on.")
+    return lines
+
+
+def _exploratory(table: Table) -> list[str]:
+    """The contrasts that get no verdict, by the reason for it."""
+    by_reason: dict[str, list[str]] = {}
+    for (arm, reference), reason in table.plan.exploratory.items():
+        by_reason.setdefault(reason, []).append(f"{arm} against {reference}")
+    if not by_reason:
+        return []
+    whole = not table.plan.confirmatory
+    reasons = [
+        reason if whole and len(by_reason) == 1 else f"{reason} ({listed(pairs)})"
+        for reason, pairs in by_reason.items()
+    ]
+    return [
+        f"Exploratory: {'; '.join(reasons)}. There are no verdicts on these, and p is of two-sided "
+        f"paired t tests, adjusted after Holm over all {table.plan.all_pairs} pairs of arms."
+    ]
 
 
 def _other_contrasts(table: Table) -> list[str]:

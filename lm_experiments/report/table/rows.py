@@ -12,7 +12,7 @@ from lm_experiments.report.collect import Run, Sweep
 from lm_experiments.report.statistics.compare import Comparison, Plan, compare, plan_contrasts
 from lm_experiments.report.statistics.contrasts import Contrast, Summary, summarize
 from lm_experiments.report.statistics.power import ALPHA, smallest_resolvable
-from lm_experiments.report.statistics.verdicts import ranking_key
+from lm_experiments.report.statistics.verdicts import MORE_SEEDS, ranking_key
 from lm_experiments.report.table.comparable import refuse_mixed, tokenizers_differ
 from lm_experiments.rundir.results import FAILED, OK, WAITING
 from lm_experiments.rundir.study import REPORT, TUNED, Chosen, Tuning
@@ -144,6 +144,17 @@ class Table:
         return max((side.loss.n for side in sides if side.loss), default=0)
 
     @property
+    def tested(self) -> bool:
+        """Whether p-values are shown."""
+        return any(item.contrast and item.contrast.adjusted_p for item in self.comparisons)
+
+    @property
+    def undecided(self) -> list[str]:
+        """The arms whose contrasts need more seeds, and their references."""
+        pairs = [(c.arm, c.reference) for c in self.comparisons if c.verdict == MORE_SEEDS]
+        return [row.arm for row in self.rows if any(row.arm in pair for pair in pairs)]
+
+    @property
     def tune(self) -> Tuning | None:
         """The study's tuning, where arms are also shown at their own best setting."""
         return self.sweep.study.tune if self.sweep.study else None
@@ -231,7 +242,9 @@ def _resolvable(plan: Plan, comparisons: Sequence[Comparison]) -> float | None:
     """The smallest difference that every tested contrast would find; None without one."""
     found = [item.contrast for item in comparisons if item.contrast]
     tested = [(c.sd, c.n) for c in found if c.paired and c.adjusted_p is not None and c.sd]
-    return smallest_resolvable(*max(tested), alpha=ALPHA / plan.family) if tested else None
+    if not tested or not plan.confirmatory or plan.looks:
+        return None
+    return smallest_resolvable(*max(tested), alpha=ALPHA / len(plan.confirmatory))
 
 
 def _rank(row: Row) -> tuple[int, float, float]:

@@ -41,12 +41,6 @@ def covered(rule: Rule, looks: list[Look], effects: Array) -> Array:
     return np.asarray(inside.mean(axis=0))
 
 
-def test_looks_follow_from_the_steps() -> None:
-    assert Rule.every(first=5, more=5, at_most=20).looks == (5, 10, 15, 20)
-    assert Rule.every(first=3, more=4, at_most=8).looks == (3, 7, 8)
-    assert Rule.every(first=5, more=1, at_most=5).looks == (5,)
-
-
 @ALL
 def test_the_levels_of_all_looks_add_up(looks: tuple[int, ...]) -> None:
     levels = [Rule(looks).alpha_at(look) for look in range(len(looks))]
@@ -58,12 +52,6 @@ def test_the_levels_of_all_looks_add_up(looks: tuple[int, ...]) -> None:
 def test_impossible_looks_are_refused(looks: tuple[int, ...]) -> None:
     with pytest.raises(InputError, match="looks"):
         Rule(looks)
-
-
-@pytest.mark.parametrize("steps", [(5, 0, 20), (5, 5, 3)])
-def test_impossible_steps_are_refused(steps: tuple[int, int, int]) -> None:
-    with pytest.raises(InputError, match="first="):
-        Rule.every(*steps)
 
 
 CLOSE = [0.001, -0.001, 0.002, -0.002, 0.0]
