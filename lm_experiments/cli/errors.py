@@ -10,7 +10,7 @@ from typing import NoReturn
 
 from hydra import compose, initialize_config_dir
 from hydra.core.global_hydra import GlobalHydra
-from hydra.errors import MissingConfigException
+from hydra.errors import HydraException, MissingConfigException
 from omegaconf import DictConfig, OmegaConf
 
 from lm_experiments.conf_dir import conf_dir
@@ -52,7 +52,11 @@ def _unknown_key(found: re.Match[str], arguments: Sequence[str]) -> str:
     with initialize_config_dir(str(conf_dir()), version_base="1.3"):
         groups = compose("train", return_hydra_config=True).hydra.runtime.choices
         choices = [text for text in arguments if text.split("=")[0] in groups and "," not in text]
-        config = compose("train", choices)
+        try:
+            config = compose("train", choices)
+        except HydraException:
+            # A choice from a folder of the user's own, which is not searched here.
+            config = compose("train")
     if option := re.fullmatch(rf"(?:model\.)?({'|'.join(GROUPS)})\.(\w+)", key):
         section = f"model.{option[1]}" if option[1] in AXES else option[1]
         chosen = OmegaConf.select(config, section)

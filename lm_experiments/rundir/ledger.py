@@ -162,9 +162,8 @@ def broken_links(folder: Path) -> list[int]:
     """Return the numbers of the lines that do not follow on the line before as it was written."""
     path = folder / LEDGER
     lines = path.read_bytes().splitlines() if path.exists() else []
-    before = ["", *map(_digest, lines[:-1])]
-    entries = read_ledger(folder)
-    pairs = zip(entries, before, strict=True)
+    before = ["", *map(_digest, lines)]
+    pairs = zip(read_ledger(folder), before, strict=False)
     return [number for number, (entry, digest) in enumerate(pairs, 1) if entry.previous != digest]
 
 

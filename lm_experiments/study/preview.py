@@ -25,6 +25,8 @@ START_HEADER = ("loss at start", "expected", "gradient norm by block")
 SECONDS_PER_START = 1.5
 TIMED_STEPS = 2
 SHOWN_ARMS = 4
+# In standard deviations of one run.
+CLEAR_EFFECT = 4.0
 
 
 def preview(
@@ -49,7 +51,7 @@ def preview(
     baseline = study.baseline if study else next(iter(arms))
     header = (*HEADER, *(START_HEADER if starts else ()))
     print(_aligned([header, *(_row(arms, baseline, arm, starts) for arm in arms)]))
-    for line in [_matching(arms, baseline), *_remarks(arms, starts)]:
+    for line in [_matching(arms, baseline), *_remarks(arms, starts), *_by_rule(study)]:
         print(line)
     if launcher is not None and launcher.share is not None:
         print(f"hydra/launcher={launcher.kind}: {launcher.share.text}")
@@ -115,6 +117,23 @@ def _remarks(arms: Mapping[str, PlannedRun], starts: Mapping[str, checks.Start])
         more = f" and {len(named) - SHOWN_ARMS} more" if len(named) > SHOWN_ARMS else ""
         lines.append(f"warning: {text} ({', '.join(named[:SHOWN_ARMS])}{more}).")
     return lines
+
+
+def _by_rule(study: Study | None) -> list[str]:
+    """Return what a rule for seeds costs at the most, and where effects are clear or absent."""
+    if study is None or not study.looks:
+        return []
+    # Imported here because most sweeps have no rule.
+    from lm_experiments.report.statistics.sequential import Rule, expected_runs
+
+    rule, others = Rule(tuple(study.looks)), len(study.arms) - 1
+    clear, none = (expected_runs(rule, [effect] * others, sd=1.0) for effect in (CLEAR_EFFECT, 0.0))
+    looks = ", ".join(map(str, study.looks))
+    return [
+        f"seeds by rule: only undecided arms go on after {looks} seeds; at most {none.largest} "
+        f"runs to compare, {clear.expected:.0f} expected where every arm differs by "
+        f"{CLEAR_EFFECT:g} sds of a run, {none.expected:.0f} where none differs."
+    ]
 
 
 def _counts(runs: Sequence[PlannedRun], waiting: Sequence[PlannedRun]) -> str:

@@ -13,10 +13,10 @@ from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from lm_experiments.rundir.ledger import record_command
 from lm_experiments.rundir.metrics import Row, write_rows
 from lm_experiments.rundir.names import CONFIG, METRICS
 from lm_experiments.rundir.results import DONE, FAILED, OK, Result, RunError, write_result
-from lm_experiments.rundir.ledger import record_command
 from lm_experiments.rundir.sweeps import SweepRecord, SweepRow, write_sweep
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -42,6 +43,12 @@ arms:
   window: [attention=sliding, model.attention.window=80]
   documents: [model.document_mask=true]
 seeds: [0]
+""",
+    "ruled": """
+name: ruled
+baseline: base
+arms: {base: [], NoPE: [position=none], near: [model.norm.eps=2e-5]}
+seeds: {first: 3, more: 1, at_most: 4}
 """,
     "tuned": """
 name: tuned
@@ -157,6 +164,46 @@ def test_a_study_edited_after_it_started_is_refused(
     assert answer.code == 2
     assert "before it was edited" in answer.err
     assert "position=learned" in answer.err
+
+
+def test_an_arm_may_be_added_and_is_exploratory_where_results_were_shown(
+    study: Callable[..., Any], tmp_path: Path
+) -> None:
+    seeds = "seed=0,1,2"
+    assert study("pair", seeds).code == 0
+    path = tmp_path / "studies" / "study" / "pair.yaml"
+    path.write_text(path.read_text().replace("  again", "  relu: [ffn=relu]\n  again", 1))
+    planned = study("pair", seeds, "plan=true")
+    assert "9 done already, 3 to train" in planned.out
+    answer = study("pair", seeds)
+    assert answer.code == 0, answer.err
+    assert "9 done already, 3 to train" in answer.out
+    table = json.loads(Path("runs/it/table.json").read_text())
+    assert list(table["rule"]["exploratory"]) == ["relu against base"]
+    verdicts = {item["arm"]: item["verdict"] for item in table["contrasts"]}
+    assert verdicts["relu"] == "exploratory"
+    assert verdicts["NoPE"] in ("better", "worse", "unresolved")
+
+
+def test_seeds_are_spent_by_rule_on_what_is_undecided(study: Callable[..., Any]) -> None:
+    answer = study("ruled", "plan=true")
+    assert "9 runs: 3 arms, seeds 0, 1, 2" in answer.out
+    assert "at most 12 runs to compare" in answer.out
+    answer = study("ruled")
+    assert answer.code == 0, answer.err
+    [told] = re.findall("After 3 seeds, undecided: (.*); 4 seeds next", answer.out)
+    assert {arm for arm, seed in losses() if seed == 3} == set(told.split(", "))
+    assert "base" in told
+    looks = [json.loads(x) for x in Path("runs/it/ledger.jsonl").read_text().splitlines()]
+    assert [entry["event"] for entry in looks] == ["command", "declared", "look", "look"]
+    table = json.loads(Path("runs/it/table.json").read_text())
+    assert table["rule"]["looks"] == [3, 4]
+    assert not table["rule"]["exploratory"]
+    again = study("ruled")
+    assert "0 to train" in again.out
+    refused = study("ruled", "seed=0,1")
+    assert refused.code == 2
+    assert "does not go with the rule of study 'ruled'" in refused.err
 
 
 def test_a_swept_key_beside_a_study_is_refused(study: Callable[..., Any]) -> None:
