@@ -38,7 +38,8 @@ ALLOWED: dict[tuple[type, str], Any] = {
     (Study, "contrasts"): [["base", "other"]],
     (Study, "controls"): ["other"],
     (Study, "primary"): "val_loss",
-    (Study, "seeds"): [0, 3],
+    (Study, "seeds"): [0, 3, 4, 5],
+    (Study, "looks"): [3, 4],
 }
 
 

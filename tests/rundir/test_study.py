@@ -39,6 +39,12 @@ WRONG = {
         {"tune": {"grid": [1e-3, 3e-3, 1e-2], "seeds": [1]}},
         "share [1]",
     ),
+    "a rule of two seeds": ({"seeds": {"first": 2, "more": 1, "at_most": 9}}, "first is 3 or more"),
+    "a rule without more": ({"seeds": {"first": 3, "more": 0, "at_most": 9}}, "more is 1 or more"),
+    "a rule that ends early": ({"seeds": {"first": 5, "more": 1, "at_most": 4}}, "at_most is not"),
+    "a rule without its end": ({"seeds": {"first": 5, "more": 1}}, "study.seeds.at_most is not"),
+    "looks that fall": ({"seeds": [0, 1, 2, 3], "looks": [4, 3]}, "rising numbers"),
+    "looks beyond the seeds": ({"looks": [3]}, "must end with the number of study.seeds"),
     "a grid of two": ({"tune": {"grid": [1e-3, 3e-3]}}, "three or more"),
     "a grid that falls": ({"tune": {"grid": [1e-2, 3e-3, 1e-3]}}, "ascending"),
 }
@@ -56,6 +62,18 @@ def test_every_other_arm_is_compared_with_the_baseline_unless_declared() -> None
     assert read_study(declared()).compared == [["other", "base"]]
     study = read_study(declared(contrasts=[["base", "other"]]))
     assert study.compared == [["base", "other"]]
+
+
+@pytest.mark.parametrize(
+    ("rule", "looks"), [((5, 5, 20), [5, 10, 15, 20]), ((3, 4, 8), [3, 7, 8]), ((5, 1, 5), [5])]
+)
+def test_seeds_by_rule_say_when_results_are_looked_at(
+    rule: tuple[int, int, int], looks: list[int]
+) -> None:
+    first, more, at_most = rule
+    study = read_study(declared(seeds={"first": first, "more": more, "at_most": at_most}))
+    assert (study.seeds, study.looks) == (list(range(at_most)), looks)
+    assert len(study.cells) == first * len(ARMS)
 
 
 def test_a_grid_grows_by_its_own_ratio() -> None:
@@ -77,6 +95,6 @@ def test_shipped_studies_are_sound_and_say_what_to_expect(path: Path) -> None:
     study = read_study(yaml.safe_load(text))
     assert isinstance(study, Study)
     assert study.name == path.stem
-    assert len(study.seeds) >= 3
+    assert len(study.seeds) >= 5
     assert "# Published" in text
     assert "# A small run should show" in text

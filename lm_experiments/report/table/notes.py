@@ -137,8 +137,8 @@ def _looks(table: Table) -> list[str]:
     counts = ", ".join(map(str, looks))
     lines = [
         f"Seeds by rule: looks after {counts} seeds share the {_LEVEL} by their new seeds, and "
-        "only undecided arms and their references get more. p is scaled to the look's share, and "
-        "the interval is the one at the look that decided."
+        "only undecided arms and their references get more, so means are over different seeds. p "
+        "is scaled to the look's share, and the interval is the one at the look that decided."
     ]
     if table.undecided:
         arms = listed(table.undecided)
