@@ -28,10 +28,11 @@ def size(count: float) -> str:
     return f"{count:.1f} TB"
 
 
-def aligned(rows: Sequence[Sequence[str]]) -> list[str]:
-    """Return one line for each row, its columns aligned."""
+def aligned(rows: Sequence[Sequence[str]], numbers: bool = False) -> list[str]:
+    """Return one line for each row, its columns aligned: ``numbers`` right, words left."""
     widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
+    rest = str.rjust if numbers else str.ljust
     return [
-        "  ".join(f"{cell:<{width}}" for cell, width in zip(row, widths, strict=True)).rstrip()
-        for row in rows
+        "  ".join([first.ljust(widths[0]), *map(rest, others, widths[1:])]).rstrip()
+        for first, *others in rows
     ]

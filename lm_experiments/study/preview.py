@@ -13,7 +13,7 @@ from lm_experiments.launch.launcher import Launcher
 from lm_experiments.model import build_model
 from lm_experiments.rundir.results import DONE
 from lm_experiments.rundir.study import TUNE, Study
-from lm_experiments.rundir.words import duration
+from lm_experiments.rundir.words import aligned, duration
 from lm_experiments.study import checks
 from lm_experiments.study.plan import PlannedRun, corpus_of, distinct
 from lm_experiments.training.config import RunConfig
@@ -50,8 +50,13 @@ def preview(
         checks.check_differences(arms, starts, study.baseline)
     baseline = study.baseline if study else next(iter(arms))
     header = (*HEADER, *(START_HEADER if starts else ()))
-    print(_aligned([header, *(_row(arms, baseline, arm, starts) for arm in arms)]))
-    for line in [_matching(arms, baseline), *_remarks(arms, starts), *_by_rule(study)]:
+    rows = [header, *(_row(arms, baseline, arm, starts) for arm in arms)]
+    for line in [
+        *aligned(rows, numbers=True),
+        _matching(arms, baseline),
+        *_remarks(arms, starts),
+        *_by_rule(study),
+    ]:
         print(line)
     if launcher is not None and launcher.share is not None:
         print(f"hydra/launcher={launcher.kind}: {launcher.share.text}")
@@ -210,12 +215,3 @@ def _validation_tokens(config: RunConfig) -> int:
     batches = EvaluationBatches(tokens, config.model.context_length, config.data.eval_batch_size)
     passes = math.ceil(config.trainer.max_steps / config.trainer.val_every)
     return passes * len(batches) * config.data.eval_batch_size * config.model.context_length
-
-
-def _aligned(rows: Sequence[Sequence[str]]) -> str:
-    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
-    lines = [
-        "  ".join([name.ljust(widths[0]), *map(str.rjust, cells, widths[1:])]).rstrip()
-        for name, *cells in rows
-    ]
-    return "\n".join(lines)

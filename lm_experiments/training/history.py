@@ -86,8 +86,8 @@ class History:
         return {key: value for key, value in kept if key != "newest" and not key.startswith("_")}
 
     def load(self, state: dict[str, Any]) -> None:
-        """Take up the state of a checkpoint."""
-        vars(self).update(state)
+        """Take up the state of a checkpoint; what is not known here is left."""
+        vars(self).update({key: value for key, value in state.items() if key in vars(self)})
 
     def validated(self, step: int, row: dict[str, float], tokens: int) -> None:
         """Remember the newest validation."""
