@@ -105,7 +105,8 @@ def test_two_devices_train_as_one(strategy: str, precision: str, train: Train) -
         Path("texts", f"{i:02}.txt").write_text(f"text {i} of a few words " * (1 + i % 9))
     common = (
         "data.path=texts",
-        "data.val_fraction=0.3",
+        # 141 windows: the last batch of the first device has no counterpart on the second.
+        "data.val_fraction=0.33",
         "trainer.max_steps=6",
         "trainer.micro_batch_size=3",
         f"trainer.precision={precision}",
