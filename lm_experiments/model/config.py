@@ -23,8 +23,8 @@ class ModelConfig:
         vocab_size: the number of tokens of the vocabulary.
         d_ff: the width of an ungated feed-forward; gated ones are matched to its weights.
         ffn_width: the actual width; None computes it from ``d_ff`` (see `matched_width`).
-        match: ``params`` or ``flops`` to give gated and ungated feed-forwards equally many weights
-            and thus FLOPs (both mean the same width); ``none`` to use ``d_ff`` as it is.
+        match: ``params`` or ``flops`` to give gated feed-forwards the width at which they have
+            most nearly the weights, and thus FLOPs, of ungated ones; ``none`` to use ``d_ff``.
         match_tolerance: the largest fraction by which matched weights may differ.
         tie_embeddings: whether the head shares the weights of the token embedding.
         bias: whether linear layers inside blocks have biases.

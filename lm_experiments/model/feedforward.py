@@ -14,9 +14,10 @@ from lm_experiments.model.checks import check_choice
 from lm_experiments.model.projection import Projection
 from lm_experiments.registry import component, register
 
-# A matched width is a multiple of the first of these that stays within the tolerance: tensor cores
-# need multiples of 8, but small models cannot be matched that coarsely.
-WIDTH_STEPS = (8, 4, 2, 1)
+# Tensor cores need multiples of 8, but small models cannot be matched that coarsely: a matched
+# width is a multiple of the first of these that is off by at most `ROUNDING` of the tolerance.
+WIDTH_STEPS = (8, 4, 2)
+ROUNDING = 0.1
 
 
 @dataclass(frozen=True)
@@ -151,23 +152,25 @@ def matched_width(name: str, d_ff: int, tolerance: float) -> int:
     """Return the width at which ``name`` has as many weights as an ungated one of width ``d_ff``.
 
     An ungated feed-forward has ``2 * d_model * d_ff`` weights; a gated one has three matrices, so
-    it needs two thirds of the width. The result is a multiple of the first of `WIDTH_STEPS` that
-    differs by at most ``tolerance`` (a fraction).
+    it needs two thirds of the width: the nearest multiple of one of `WIDTH_STEPS` where that is
+    close, otherwise the nearest whole number.
 
     Raises:
-        ValueError: if even the nearest whole width differs by more.
+        ValueError: if it differs by more than ``tolerance``, a fraction.
     """
     layer = cast("type[FeedForward]", component("ffn", name).build)
     if layer.matrices == Ungated.matrices:
         return d_ff
     exact = d_ff * Ungated.matrices / layer.matrices
-    widths = [max(step, round(exact / step) * step) for step in WIDTH_STEPS]
-    for width in widths:
-        if abs(width / exact - 1) <= tolerance:
-            return width
-    enough = math.ceil(abs(widths[-1] / exact - 1) * 10_000 + 0.01) / 10_000
+    widths = [max(step, round(exact / step) * step) for step in (*WIDTH_STEPS, 1)]
+    close = (n for n in widths if abs(n / exact - 1) <= ROUNDING * tolerance)
+    width = next(close, widths[-1])
+    off = width / exact - 1
+    if abs(off) <= tolerance:
+        return width
+    enough = math.ceil(abs(off) * 10_000 + 0.01) / 10_000
     raise ValueError(
         f"ffn={name} cannot match the weights of model.d_ff={d_ff} within match_tolerance="
-        f"{tolerance:g}: the nearest width, {widths[-1]}, is off by {widths[-1] / exact - 1:+.3%}; "
+        f"{tolerance:g}: the nearest width, {width}, is off by {off:+.3%}; "
         f"type match_tolerance={enough:g} or another model.d_ff."
     )

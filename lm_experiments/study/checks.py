@@ -15,7 +15,7 @@ from torch import Tensor
 
 from lm_experiments.data import TrainingBatches
 from lm_experiments.errors import InputError
-from lm_experiments.model import ModelConfig, Transformer, build_model
+from lm_experiments.model import ModelConfig, Transformer, build_model, keyed_seed
 from lm_experiments.model.init import multipliers
 from lm_experiments.study.plan import PlannedRun, corpus_of
 from lm_experiments.training.config import RunConfig
@@ -90,6 +90,9 @@ def _full_windows(config: RunConfig) -> Windows:
 def _start(config: RunConfig, windows: Windows) -> Start:
     inputs, targets = windows
     model = build_model(config.model, config.seed)
+    # What drops out is the same for all arms, as it is in training.
+    torch.manual_seed(keyed_seed(config.seed, "step", 1, 0))
+    model.dropout_key.set(keyed_seed(config.seed, "dropout", 1), 0, inputs.device)
     loss = model.loss(inputs, targets, config.model.z_loss) / targets.numel()
     loss.backward()  # type: ignore[no-untyped-call]
     tensors = {n: p.grad for n, p in model.named_parameters() if p.grad is not None}

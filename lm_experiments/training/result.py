@@ -43,7 +43,7 @@ PACKAGES = (
 )
 
 
-def outcome(history: History) -> tuple[str, int | None]:
+def outcome(history: History, vocab_size: int) -> tuple[str, int | None]:
     """Classify a run that ended by itself, with the step at which its fate showed.
 
     failed-at-init
@@ -53,7 +53,8 @@ def outcome(history: History) -> tuple[str, int | None]:
     diverged
         it ended no better than it began.
     degraded
-        its last validation loss is worse than its best one by more than `DEGRADED_SHARE`.
+        its last validation loss is worse than its best one by more than `DEGRADED_SHARE`, or than
+        that of a guess among all tokens, the logarithm of ``vocab_size``.
     spiked
         its training loss once rose by more than `history.SPIKE`, and it recovered.
     ok
@@ -66,7 +67,7 @@ def outcome(history: History) -> tuple[str, int | None]:
         return NON_FINITE, history.bad_step or history.validated_step
     if loss >= (history.initial_loss or math.inf):
         return DIVERGED, history.validated_step
-    if loss > history.best_validation_loss * (1 + DEGRADED_SHARE):
+    if loss > min(history.best_validation_loss * (1 + DEGRADED_SHARE), math.log(vocab_size)):
         return DEGRADED, history.validated_step
     return (OK, None) if history.spike_step is None else (SPIKED, history.spike_step)
 
@@ -92,7 +93,7 @@ def result_of(
         status=status,
         arm=config.arm,
         seed=config.seed,
-        **_losses(history, done=status == DONE),
+        **_losses(history, config.model.vocab_size, done=status == DONE),
         **_costs(config, history),
         **facts,
         **provenance(),
@@ -100,9 +101,9 @@ def result_of(
     )
 
 
-def _losses(history: History, done: bool) -> dict[str, Any]:
+def _losses(history: History, vocab_size: int, done: bool) -> dict[str, Any]:
     """Return how well the model does; a run that is not done has no final loss."""
-    name, step = outcome(history) if done else (None, None)
+    name, step = outcome(history, vocab_size) if done else (None, None)
     validation = history.validation if done else {}
     loss = validation.get("val/loss")
     return {

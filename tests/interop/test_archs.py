@@ -72,7 +72,8 @@ def test_there_are_the_architectures_that_are_listed_here() -> None:
 
 @pytest.mark.parametrize("arch", ARCHS)
 def test_an_architecture_trains(arch: str, train: Callable[..., Any]) -> None:
-    answer = train(f"arch={arch}", "model.n_layers=2", "model.n_heads=4", "model.d_model=32")
+    words = ("model.n_layers=2", "model.n_heads=4", "model.d_model=32", "trainer.max_steps=20")
+    answer = train(f"arch={arch}", *words)
     assert answer.code == 0, answer.err
     [run] = Path("runs").glob("*/*/config.yaml")
     assert load_config(run.parent).model.n_layers == 2

@@ -50,6 +50,22 @@ baseline: base
 arms: {base: [], NoPE: [position=none], near: [model.norm.eps=2e-5]}
 seeds: {first: 3, more: 1, at_most: 4}
 """,
+    "wide": """
+name: wide
+baseline: base
+arms:
+  base: []
+  window: [attention=sliding, model.attention.window=16]
+seeds: [0]
+""",
+    "dropped": """
+name: dropped
+baseline: base
+arms:
+  base: []
+  less: [model.dropout=0.1]
+seeds: [0]
+""",
     "tuned": """
 name: tuned
 baseline: base
@@ -127,6 +143,23 @@ def test_an_arm_that_changes_nothing_is_refused(study: Callable[..., Any]) -> No
     assert answer.code == 2
     assert "Arm 'nothing'" in answer.err
     assert "changes nothing" in answer.err
+
+
+@pytest.mark.parametrize("dropout", [0.0, 0.2])
+def test_a_window_as_long_as_the_context_is_refused(
+    study: Callable[..., Any], dropout: float
+) -> None:
+    """What drops out is the same for both arms, and is no difference between them."""
+    answer = study("wide", f"model.dropout={dropout}", "plan=true")
+    assert answer.code == 2, answer.text
+    assert "Arm 'window'" in answer.err
+    assert "changes nothing" in answer.err
+
+
+def test_dropout_is_an_arm(study: Callable[..., Any]) -> None:
+    for dropout in (0.0, 0.2):
+        answer = study("dropped", f"model.dropout={dropout}", "plan=true")
+        assert answer.code == 0, answer.err
 
 
 @pytest.mark.parametrize(

@@ -205,7 +205,8 @@ class Half(RMSNorm):
         return self.factor * super().forward(x)
 '''
     )
-    answer = train("norm=half", "model.norm.factor=0.25", "code_paths=[mine.py]", "name=own")
+    words = ("norm=half", "model.norm.factor=0.25", "code_paths=[mine.py]")
+    answer = train(*words, "trainer.max_steps=20", "name=own")
     assert answer.code == 0, answer.err
     [result] = results(Path("runs/own"))
     assert result["outcome"] == "ok"

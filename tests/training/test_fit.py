@@ -164,6 +164,7 @@ def test_bad_numbers_end_a_run_as_an_outcome(meddle: Callable[..., Any]) -> None
     assert (result["status"], result["outcome"]) == ("done", "non-finite")
     assert result["steps"] == 6
     assert "non-finite" in answer.out
+    assert not (only_run("bad") / "documents.npz").exists()
     assert newest_checkpoint(only_run("bad")).name == "step-00000004.ckpt"  # type: ignore[union-attr]
 
 

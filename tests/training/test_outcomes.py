@@ -21,6 +21,9 @@ def history(train: list[float], validation: list[float], norm: float = 1.0) -> H
     return seen
 
 
+# A guess has a loss of 6.9 nats.
+VOCABULARY = 1000
+
 CLASSES = {
     "ok": (([5.0, 4.0, 3.0], [3.2, 3.1]), ("ok", None)),
     "a little noise is ok": (([5.0, 3.0, 3.5], [3.10, 3.12]), ("ok", None)),
@@ -38,17 +41,32 @@ CLASSES = {
 @pytest.mark.parametrize("case", CLASSES)
 def test_outcomes(case: str) -> None:
     (train, validation), expected = CLASSES[case]
-    assert outcome(history(train, validation)) == expected
+    assert outcome(history(train, validation), VOCABULARY) == expected
+
+
+@pytest.mark.parametrize(
+    ("loss", "expected"),
+    [
+        (math.nextafter(math.log(VOCABULARY), 0), ("ok", None)),
+        (math.log(VOCABULARY), ("ok", None)),
+        (math.nextafter(math.log(VOCABULARY), math.inf), ("degraded", 3)),
+    ],
+)
+def test_a_run_that_ends_worse_than_a_guess_is_degraded(
+    loss: float, expected: tuple[str, int | None]
+) -> None:
+    """It began worse still, and has never been better."""
+    assert outcome(history([9.0, 8.0, 7.0], [loss + 1, loss]), VOCABULARY) == expected
 
 
 def test_a_gradient_that_is_not_finite_fails_too() -> None:
-    assert outcome(history([5.0], [5.0], norm=math.nan)) == ("failed-at-init", 1)
+    assert outcome(history([5.0], [5.0], norm=math.nan), VOCABULARY) == ("failed-at-init", 1)
 
 
 def test_a_history_survives_its_checkpoint() -> None:
     before = history([5.0, 3.0, 4.5], [3.0])
     after = History()
     after.load(before.state())
-    assert outcome(after) == outcome(before)
+    assert outcome(after, VOCABULARY) == outcome(before, VOCABULARY)
     assert after.initial_loss == 5.0
     assert after.seconds == pytest.approx(before.seconds, abs=0.1)
