@@ -22,7 +22,9 @@ from lm_experiments.report.statistics.verdicts import (
 
 SAME_RUNS = "same runs"
 # What a contrast lacks where it was not tested.
-UNTESTED: Mapping[str, Any] = dict.fromkeys(("p", "adjusted_p", "equivalent_p", "within"))
+UNTESTED: Mapping[str, Any] = dict.fromkeys(
+    ("p", "adjusted_p", "plain_p", "plain_adjusted_p", "equivalent_p", "within")
+)
 RunsByArm = Mapping[str, Sequence[Run]]
 
 
@@ -78,10 +80,25 @@ def compare(plan: Plan, runs: RunsByArm, complete: bool) -> list[Comparison]:
     family = [pair for pair in plan.pairs if pair[0] not in plan.controls]
     # Pairs of the family that are not shown count as p = 1, which Holm's procedure allows.
     others = [None] * (plan.family - len(family))
-    adjusted = adjust([*(_contrast(plan, runs, pair) for pair in family), *others], plan.margin)
+    contrasts = _tests(family, [_contrast(plan, runs, pair) for pair in family])
+    adjusted = adjust([*contrasts, *others], plan.margin)
     found = dict(zip(family, adjusted, strict=False))
     found.update((pair, _contrast(plan, runs, pair)) for pair in plan.pairs if pair not in found)
     return [_comparison(plan, runs, pair, found[pair], complete) for pair in plan.pairs]
+
+
+def _tests(
+    family: Sequence[tuple[str, str]], contrasts: Sequence[Contrast | None]
+) -> Sequence[Contrast | None]:
+    """Moderated tests of arms that share one reference, plain tests elsewhere."""
+    tested = zip(family, contrasts, strict=True)
+    references = {reference for (_, reference), c in tested if c and c.p is not None}
+    if len(references) != 1:
+        return contrasts
+    # Imported here because numpy and scipy are slow to load.
+    from lm_experiments.report.statistics.moderated import moderate
+
+    return moderate(contrasts)
 
 
 def _contrast(plan: Plan, runs: RunsByArm, pair: tuple[str, str]) -> Contrast | None:

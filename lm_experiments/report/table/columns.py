@@ -30,8 +30,8 @@ class Column:
     """A title and the text of its cells.
 
     `wraps` lets a narrow terminal break the text; `rank` is the order in which one goes without
-    the column, 0 for never; `printed` puts it on paper; `measured` says that training the same
-    runs again gives other values.
+    the column, of equal ranks the left one first, and 0 is never; `printed` puts it on paper;
+    `measured` says that training the same runs again gives other values.
     """
 
     title: str
@@ -157,7 +157,8 @@ def _compared(table: Table) -> list[Column]:
             lambda row: interval_text(row.difference),
             shown=table.most_seeds > 1,
         ),
-        _p_column("p (Holm)", "adjusted_p", 8, table),
+        _p_column("p (Holm)", "adjusted_p", table, rank=8),
+        _p_column("plain p (Holm)", "plain_adjusted_p", table, rank=1, printed=False),
         Column(
             "equivalence interval",
             lambda row: within_text(row.comparison),
@@ -220,14 +221,15 @@ def _costs(table: Table) -> list[Column]:
     ]
 
 
-def _p_column(title: str, name: str, rank: int, table: Table) -> Column:
+def _p_column(title: str, name: str, table: Table, rank: int, printed: bool = True) -> Column:
     """The p that verdicts rest on; one of the survivors alone would mislead."""
 
     def text(row: Row) -> str:
         tested = row.comparison is not None and row.comparison.verdict in TESTED
         return p_text(getattr(row.difference, name) if tested else None)
 
-    return Column(title, text, rank=rank, shown=any(text(row) != NOTHING for row in table.rows))
+    shown = any(text(row) != NOTHING for row in table.rows)
+    return Column(title, text, rank=rank, printed=printed, shown=shown)
 
 
 def _part(item: Summary | Comparison | Contrast | None, name: str, form: str = ".4f") -> str:

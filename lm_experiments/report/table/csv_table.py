@@ -17,6 +17,8 @@ _CONTRAST = {
     "difference_n": "n",
     "p": "p",
     "p_holm": "adjusted_p",
+    "p_plain": "plain_p",
+    "p_plain_holm": "plain_adjusted_p",
     "p_equivalent": "equivalent_p",
 }
 _WITHIN = {

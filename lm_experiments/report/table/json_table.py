@@ -47,6 +47,7 @@ def json_text(table: Table) -> str:
 
     Losses are numbers at full precision; a non-finite number is "nan", "inf" or "-inf".
     """
+    kind = "moderated " if table.moderated else ""
     content = {
         "format": FORMAT,
         "name": table.sweep.record.name,
@@ -59,7 +60,7 @@ def json_text(table: Table) -> str:
         "axes": list(table.axes),
         "study": asdict(table.sweep.study) if table.sweep.study else None,
         "rule": {
-            "test": "two-sided paired t over common seeds",
+            "test": f"two-sided {kind}paired t over common seeds",
             "equivalence_test": "two one-sided t",
             "adjustment": "holm",
             "contrasts": table.plan.family,

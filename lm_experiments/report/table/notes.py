@@ -35,6 +35,11 @@ SEVERAL_SEEDS = (
     "below zero is a lower loss."
 )
 UNADJUSTED = "Intervals are not adjusted: one may leave out zero beside an unresolved verdict."
+MODERATED = (
+    "moderated paired t tests (variances shrunk towards the arms' mean, Smyth 2004; plain p beside)"
+)
+# The interval is that of the plain test, which covers 95 % whatever the arms' spreads.
+PLAIN_INTERVALS = "They are of plain t tests, so one may also hold zero beside better or worse."
 NO_VERDICTS = "No verdicts and no p-values before every run has finished."
 DIRTY = "The code had uncommitted changes in every run, so the commit alone does not say what ran."
 LISTED_FAILURES = 5
@@ -108,29 +113,34 @@ def _rule(table: Table) -> list[str]:
     family, margin = table.plan.family, table.plan.margin
     size = "one contrast" if family == 1 else f"{family} contrasts, adjusted after Holm"
     level = f"{LEVEL:g}".lstrip("0")
-    text = f"Verdicts: two-sided paired t tests at {level} over {size}"
+    text = f"Verdicts: two-sided {_tests(table)} at {level} over {size}"
     if margin is not None:
         text += (
             f"; equivalent is within {margin:g} {UNITS[table.metric]} "
             "(two one-sided tests, adjusted likewise: the equivalence interval lies within the "
             "margin), which goes before better and worse"
         )
-    lines = [f"{text}. An arm with a failed run gets no other verdict. {UNADJUSTED}"]
+    plain = f" {PLAIN_INTERVALS}" if table.moderated else ""
+    lines = [f"{text}. An arm with a failed run gets no other verdict. {UNADJUSTED}{plain}"]
     if table.resolvable is not None:
         share = f"{level} / {family}" if family > 1 else level
         lines.append(
             f"The smallest difference these seeds would find (power {POWER:g} at {share}), from "
-            f"the largest sd of the paired differences: {table.resolvable:.4f} "
+            f"the largest sd of the paired differences and a plain t test: {table.resolvable:.4f} "
             f"{UNITS[table.metric]}."
         )
     return lines
+
+
+def _tests(table: Table) -> str:
+    return MODERATED if table.moderated else "paired t tests"
 
 
 def _exploratory(table: Table) -> str:
     return (
         f"Exploratory: the baseline {table.baseline!r} was chosen in place of "
         f"{table.sweep.baseline!r}, which the command or study declares, so there are no verdicts; "
-        "p is of two-sided paired t tests, adjusted after Holm over all "
+        f"p is of two-sided {_tests(table)}, adjusted after Holm over all "
         f"{table.plan.family} pairs of arms. Intervals are not adjusted."
     )
 

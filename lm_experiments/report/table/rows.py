@@ -138,6 +138,11 @@ class Table:
         return self.plan.metric
 
     @property
+    def moderated(self) -> bool:
+        """Whether p is of moderated t tests, with that of the plain ones beside it."""
+        return any(c.contrast and c.contrast.plain_p is not None for c in self.comparisons)
+
+    @property
     def most_seeds(self) -> int:
         """The largest number of seeds behind any mean, 0 when there is none."""
         sides = [side for row in self.rows for side in (row.main, row.common) if side]
