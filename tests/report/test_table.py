@@ -250,6 +250,7 @@ def test_the_same_runs_give_the_same_bytes(sweep: SweepFactory) -> None:
         "table.tex",
         "curves.png",
         "forest.png",
+        "effects.png",
     }
     assert {path: path.read_bytes() for path in write_report(root).files} == first
 

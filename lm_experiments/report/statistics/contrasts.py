@@ -49,9 +49,9 @@ class Contrast:
     a difference between one run of each arm. `low` and `high` bound the 95 % interval and `p` is
     two-sided. `error` and `degrees` are those of its t test. `equivalent_p` is the larger p
     of two one-sided tests against the margin (TOST). What takes two values or more is None with
-    fewer, and `adjusted_p` and `within` are None until `adjust` sets them. Where `moderated.moderate` made
-    `p` that of a moderated test, `plain_p` is that of the plain one, and `plain_adjusted_p`
-    Holm's; elsewhere both are None.
+    fewer, and `adjusted_p` and `within` are None until `adjust` sets them. Where
+    `moderated.moderate` made `p` that of a moderated test, `plain_p` is that of the plain one,
+    and `plain_adjusted_p` Holm's; elsewhere both are None.
     """
 
     mean: float
