@@ -16,6 +16,7 @@ from lm_experiments.data import PreparedData, TrainingBatches, prepare
 from lm_experiments.model import ModelConfig, build_model
 from lm_experiments.registry import choose
 from lm_experiments.rundir.identity import Identity
+from lm_experiments.training.batches import Batches
 from lm_experiments.training.config import BatchConfig, RunConfig, TrainerConfig
 from lm_experiments.training.devices import find_device
 from lm_experiments.training.fit import Run
@@ -113,8 +114,8 @@ class _TimedRun(Run):
         super().__init__(run_dir, config, identity=Identity("", ""))
         self.rounds = rounds
 
-    def _build_trainer(self) -> Trainer:
-        trainer = super()._build_trainer()
+    def _build_trainer(self, batches: Batches) -> Trainer:
+        trainer = super()._build_trainer(batches)
         trainer.callbacks.append(self.rounds)  # type: ignore[attr-defined]
         return trainer
 

@@ -139,16 +139,19 @@ class EvaluationBatches(Dataset[Batch]):
         """Return inputs and targets, int64 of shape (windows, context)."""
         if not 0 <= index < len(self):
             raise IndexError(f"batch {index} of {len(self)}")
-        first = index * self.batch_size
-        rows = self._windows[first : first + self.batch_size]
-        inputs = np.zeros((len(rows), self.context_length), dtype=np.int64)
+        starts = self.starts(index)
+        inputs = np.zeros((len(starts), self.context_length), dtype=np.int64)
         targets = np.full_like(inputs, IGNORE_INDEX)
-        for row, window in enumerate(rows):
-            start = window * self.context_length
+        for row, start in enumerate(starts):
             piece = self._tokens[start : start + self.context_length + 1]
             inputs[row, : len(piece) - 1] = piece[:-1]
             targets[row, : len(piece) - 1] = piece[1:]
         return torch.from_numpy(inputs), torch.from_numpy(targets)
+
+    def starts(self, index: int) -> WindowIds:
+        """Return the position of the first input of each window of a batch, (windows,)."""
+        first = index * self.batch_size
+        return self._windows[first : first + self.batch_size] * self.context_length
 
     def __iter__(self) -> Iterator[Batch]:
         return map(self.__getitem__, range(len(self)))

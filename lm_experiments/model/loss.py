@@ -112,19 +112,45 @@ def sum_of_losses(
     Returns:
         A float32 scalar. Without gradients only the loss is computed.
     """
-    hidden, targets = hidden.flatten(0, -2), targets.flatten()
-    if torch.is_autocast_enabled(hidden.device.type):
-        dtype = torch.get_autocast_dtype(hidden.device.type)
-        hidden, weight = hidden.to(dtype), weight.to(dtype)
-    chunk = chunk_length(len(weight), hidden.device.type)
     if torch.is_grad_enabled() and (hidden.requires_grad or weight.requires_grad):
-        arguments = (hidden, weight, targets, chunk, softcap, z_loss)
+        hidden, weight = _for_autocast(hidden.flatten(0, -2), weight)
+        chunk = chunk_length(len(weight), hidden.device.type)
+        arguments = (hidden, weight, targets.flatten(), chunk, softcap, z_loss)
         return cast(Tensor, _SumOfLosses.apply(*arguments))  # type: ignore[no-untyped-call]
+    return losses_and_sum(hidden, weight, targets, softcap, z_loss)[1]
+
+
+def losses_and_sum(
+    hidden: Tensor,
+    weight: Tensor,
+    targets: Tensor,
+    softcap: float | None = None,
+    z_loss: float = 0.0,
+) -> tuple[Tensor, Tensor]:
+    """Return the loss of each target and their sum as `sum_of_losses`, for evaluation.
+
+    Returns:
+        ``-log softmax(logits)[target]`` of each position, float32 of the shape of ``targets``, 0
+        where a position does not count; and the sum, to which ``z_loss`` adds.
+    """
+    hidden, weight = _for_autocast(hidden.flatten(0, -2), weight)
+    chunk = chunk_length(len(weight), hidden.device.type)
     total = torch.zeros((), dtype=torch.float32, device=hidden.device)
-    for start in range(0, len(hidden), chunk):
-        logits = _capped(hidden[start : start + chunk] @ weight.T, softcap)[0].float()
-        ids = targets[start : start + chunk]
-        total += F.cross_entropy(logits, ids, ignore_index=IGNORE_INDEX, reduction="sum")
+    each = []
+    ids_of = torch.split(targets.flatten(), chunk)
+    for rows, ids in zip(torch.split(hidden, chunk), ids_of, strict=True):
+        logits = _capped(rows @ weight.T, softcap)[0].float()
+        log_probabilities = F.log_softmax(logits, dim=-1)
+        total += F.nll_loss(log_probabilities, ids, ignore_index=IGNORE_INDEX, reduction="sum")
+        each.append(F.nll_loss(log_probabilities, ids, ignore_index=IGNORE_INDEX, reduction="none"))
         if z_loss:
             total += z_loss * (logits.logsumexp(-1).square() * (ids != IGNORE_INDEX)).sum()
-    return total
+    return torch.cat(each).view(targets.shape), total
+
+
+def _for_autocast(hidden: Tensor, weight: Tensor) -> tuple[Tensor, Tensor]:
+    """Return both in the type that autocast multiplies in."""
+    if not torch.is_autocast_enabled(hidden.device.type):
+        return hidden, weight
+    dtype = torch.get_autocast_dtype(hidden.device.type)
+    return hidden.to(dtype), weight.to(dtype)

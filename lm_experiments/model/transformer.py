@@ -17,7 +17,7 @@ from lm_experiments.model.documents import Location, locate
 from lm_experiments.model.dropout import Dropout, DropoutKey
 from lm_experiments.model.feedforward import FeedForward
 from lm_experiments.model.init import initialise, multipliers
-from lm_experiments.model.loss import sum_of_losses
+from lm_experiments.model.loss import losses_and_sum, sum_of_losses
 from lm_experiments.model.norms import Norm
 from lm_experiments.model.positions import NoPosition, Position, PositionSizes
 from lm_experiments.model.projection import Projection
@@ -71,6 +71,11 @@ class Transformer(nn.Module):
         """Return the summed loss in nats over the valid ``targets``, as `sum_of_losses`."""
         hidden, cap = self.hidden(tokens), self.config.logit_softcap
         return sum_of_losses(hidden, self.head.weight, targets, cap, z_loss)
+
+    def losses(self, tokens: Tensor, targets: Tensor) -> tuple[Tensor, Tensor]:
+        """Return the loss in nats of each target (batch, length), and their sum as in `loss`."""
+        hidden, cap = self.hidden(tokens), self.config.logit_softcap
+        return losses_and_sum(hidden, self.head.weight, targets, cap)
 
     def hidden(
         self,

@@ -24,8 +24,8 @@ def remove_unfinished(folder: Path, names: str = "*") -> None:
         path.unlink(missing_ok=True)
 
 
-def write_atomically(path: Path, text: str) -> None:
-    """Write a UTF-8 file so that nobody ever sees half of it; what was there is replaced.
+def write_atomically(path: Path, content: str | bytes) -> None:
+    """Write a file so that nobody ever sees half of it; what was there is replaced; text is UTF-8.
 
     An `OSError` names this file.
     """
@@ -33,8 +33,8 @@ def write_atomically(path: Path, text: str) -> None:
     try:
         descriptor, name = tempfile.mkstemp(UNFINISHED, f".{path.name}.", path.parent)
         temporary = Path(name)
-        with os.fdopen(descriptor, "w", encoding="utf-8") as file:
-            file.write(text)
+        with os.fdopen(descriptor, "wb") as file:
+            file.write(content.encode() if isinstance(content, str) else content)
             file.flush()
             os.fsync(file.fileno())
         temporary.chmod(0o666 & ~_UMASK)

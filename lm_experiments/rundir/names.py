@@ -11,6 +11,7 @@ CONFIG = "config.yaml"
 IDENTITY = "identity.json"
 METRICS = "metrics.jsonl"
 RESULT = "result.json"
+DOCUMENTS = "documents.npz"
 LOG = "train.log"
 LOCK = ".lock"
 CHECKPOINTS = "checkpoints"
@@ -19,6 +20,7 @@ SWEEP = "sweep.json"
 
 _REMEDIES = {
     RESULT: "remove it, and the same command trains the run again",
+    DOCUMENTS: "remove it; the run keeps its loss, without that of each document",
     SWEEP: "remove it, and the same command writes it again; the runs beside it stay",
     IDENTITY: "remove it, and the same command writes it again",
 }

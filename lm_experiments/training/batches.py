@@ -91,10 +91,11 @@ class Batches(LightningDataModule):
 
     def val_dataloader(self) -> DataLoader[Any]:
         """Return the whole validation set, once and in order; of several processes each a part."""
-        batches = EvenBatches(self._validation(self.world.rank), len(self._validation(0)))
+        batches = EvenBatches(self.validation(self.world.rank), len(self.validation(0)))
         return DataLoader(batches, batch_size=None, pin_memory=self.pin_memory)
 
-    def _validation(self, rank: int) -> EvaluationBatches:
+    def validation(self, rank: int) -> EvaluationBatches:
+        """Return a process's part of the validation set."""
         config = self.config
         return EvaluationBatches(
             self.data.val.tokens,

@@ -36,6 +36,7 @@ from lm_experiments.training.checkpoints import (
 )
 from lm_experiments.training.config import RunConfig, load_config, plain_values
 from lm_experiments.training.devices import Device, find_device, peak_memory_bytes, prepare_process
+from lm_experiments.training.document_losses import KeepDocumentLosses
 from lm_experiments.training.logged_run import LoggedRun
 from lm_experiments.training.loggers import RunLoggers, build_loggers
 from lm_experiments.training.module import LanguageModel
@@ -135,7 +136,7 @@ class Run:
             config, model, self.device.micro_batch_size, data.val.bytes, self.world
         )
         batches = Batches(config, data, self.device.type == "cuda", self.world)
-        trainer = self._build_trainer()
+        trainer = self._build_trainer(batches)
         trainer.fit(self.module, datamodule=batches, ckpt_path=self.checkpoint, weights_only=True)
         # The last step has a full pass over the validation set.
         if self.module.history.validated_step != trainer.global_step:
@@ -148,13 +149,14 @@ class Run:
         step = -1 if self.checkpoint is None else checkpoint_step(self.checkpoint)
         return build_loggers(config.logger, run, step)
 
-    def _build_trainer(self) -> Trainer:
+    def _build_trainer(self, batches: Batches) -> Trainer:
         trainer = self.config.trainer
         assert self.device is not None
         several = STRATEGIES.get(self.device.strategy)
         callbacks: list[Callback] = [
             Checkpoints(self.run_dir, trainer.checkpoint_every),
             StopAtBadNumbers(),
+            KeepDocumentLosses(self.run_dir, batches),
             Interruption(self.run_dir, self.signals, self.world),
         ]
         if self.world.is_rank_zero:

@@ -128,10 +128,12 @@ class LanguageModel(LightningModule):
         """Start the training clock again."""
         self.history.resume()
 
-    def validation_step(self, batch: tuple[Tensor, Tensor, int], batch_idx: int) -> None:
-        """Add one batch to the validation loss."""
+    def validation_step(self, batch: tuple[Tensor, Tensor, int], batch_idx: int) -> Tensor:
+        """Add one batch to the validation loss; return the loss of each target, for callbacks."""
         inputs, targets, tokens = batch
-        self.val_loss.update(self.model.loss(inputs, targets), tokens)
+        losses, total = self.model.losses(inputs, targets)
+        self.val_loss.update(total, tokens)
+        return losses
 
     def on_validation_epoch_end(self) -> None:
         """Log loss, perplexity and bits per byte of the whole validation set."""

@@ -78,8 +78,9 @@ class Shards(OneDevice):
             assert isinstance(unit, FSDPModule)
             unit.set_gradient_divide_factor(1.0)
             unit.set_force_sum_reduction_for_comms(True)
-        # `loss` multiplies by the head, so it needs the gathered parameters.
-        register_fsdp_forward_method(model, "loss")
+        # These multiply by the head, so they need the gathered parameters.
+        for method in ("loss", "losses"):
+            register_fsdp_forward_method(model, method)
 
     def part(self, last: bool) -> AbstractContextManager[Any]:
         """Wrap forward and backward of a micro-batch; gradients are reduced after the last one."""

@@ -10,11 +10,13 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 import torch
 
 from lm_experiments.launch.processes import train as train_task
 from lm_experiments.launch.task import Task
+from lm_experiments.rundir.documents import read_document_losses
 from lm_experiments.training.checkpoints import load_model, newest_checkpoint
 from lm_experiments.training.config import load_config
 
@@ -98,7 +100,12 @@ def test_two_devices_train_as_one(strategy: str, precision: str, train: Train) -
     Between strategies float32 sums are taken in another order: 1e-5 of the loss after six steps.
     In bfloat16 it is the products that differ, by 2^-8 each.
     """
+    Path("texts").mkdir()
+    for i in range(60):
+        Path("texts", f"{i:02}.txt").write_text(f"text {i} of a few words " * (1 + i % 9))
     common = (
+        "data.path=texts",
+        "data.val_fraction=0.3",
         "trainer.max_steps=6",
         "trainer.micro_batch_size=3",
         f"trainer.precision={precision}",
@@ -118,6 +125,11 @@ def test_two_devices_train_as_one(strategy: str, precision: str, train: Train) -
     for key in ("val_tokens", "tokens", "config_hash", "precision", "parameters"):
         assert alone[key] == shared[key], key
     assert (alone["world_size"], alone["strategy"]) == (1, "single")
+    documents, parts = read_document_losses(one), read_document_losses(two)
+    assert documents is not None and parts is not None
+    assert len(documents.tokens) > 10
+    np.testing.assert_array_equal(documents.tokens, parts.tokens)
+    np.testing.assert_allclose(parts.sums, documents.sums, rtol=10 * tolerance)
     assert (shared["world_size"], shared["strategy"], shared["threads"]) == (2, strategy, 1)
     assert load_model(two, load_config(two)).head.weight.dtype == torch.float32
 

@@ -45,8 +45,13 @@ def assert_same(run: Path, other: Path, saved: bool = True) -> None:
     assert len(keys) == len(set(keys)), "a step is logged twice"
     assert _equal(state(run), state(other)), "the final weights or optimizer states differ"
     assert lasting(run) == lasting(other)
+    assert _bytes(run / "documents.npz") == _bytes(other / "documents.npz")
     if saved:
         assert _names(run / "checkpoints") == _names(other / "checkpoints")
+
+
+def _bytes(path: Path) -> bytes | None:
+    return path.read_bytes() if path.exists() else None
 
 
 def _names(folder: Path) -> list[str]:

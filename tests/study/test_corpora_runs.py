@@ -81,6 +81,7 @@ def test_ready_tokens_without_a_tokenizer_have_no_bits_per_byte(
     (run,) = Path("runs/ready").iterdir()
     result = json.loads((run / "result.json").read_text())
     assert result["bits_per_byte"] is None
+    assert not (run / "documents.npz").exists()
     assert result["val_tokens"] == 199
     assert math.exp(result["val_loss"]) == pytest.approx(result["perplexity"])
     rows = [json.loads(line) for line in (run / "metrics.jsonl").read_text().splitlines()]
@@ -96,6 +97,7 @@ def test_ready_tokens_with_their_tokenizer_have_bits_per_byte(
     assert answer.code == 0, answer.err
     (run,) = Path("runs/ready").iterdir()
     result = json.loads((run / "result.json").read_text())
+    assert not (run / "documents.npz").exists()
     bits = result["val_loss"] * 199 / (math.log(2) * 200)
     assert result["bits_per_byte"] == pytest.approx(bits)
 
