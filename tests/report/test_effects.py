@@ -84,7 +84,7 @@ def test_a_sentence_says_whether_the_effect_depends_on_the_others(sweep: SweepFa
     assert post.startswith("placement post against pre: +0.0")
     assert "on average; it depends on the others: with ffn=silu +0.06" in post
     assert "with ffn=swiglu +0.01" in post
-    assert "(interaction placement post x ffn swiglu -0.04" in post
+    assert ", interaction placement post x ffn swiglu -0.04" in post
     at = table.effects.by_level(effects_of(table)["placement post"], "ffn") if table.effects else {}
     losses = {row.arm: row.loss.mean for row in table.rows if row.loss}
     for ffn, step in at.items():
@@ -95,7 +95,7 @@ def test_noise_that_hides_an_interaction_is_said(sweep: SweepFactory) -> None:
     table = two_by_two(sweep, noise=0.03)
     lines = [line for line in effect_notes(table) if " on average; " in line]
     assert len(lines) == 2
-    assert all("no dependence on the others is resolved (nearest: inter" in line for line in lines)
+    assert all("no dependence on the others is resolved (nearest: with " in line for line in lines)
 
 
 def test_every_format_has_the_section(sweep: SweepFactory) -> None:

@@ -113,6 +113,7 @@ def _frame(axes: Axes, labels: Sequence[str], x_label: str) -> None:
     axes.tick_params(axis="y", length=0)
     axes.spines["left"].set_visible(False)
     axes.set_xlabel(x_label, color=INK)
+    axes.locator_params(axis="x", nbins=7)
     axes.axvline(0.0, color=INK, linewidth=0.9, zorder=2)
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from math import comb
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from lm_experiments.report.collect import Run, Sweep
 from lm_experiments.report.statistics.contrasts import Contrast, adjust, contrast
@@ -19,6 +19,9 @@ from lm_experiments.report.statistics.verdicts import (
     control_verdict,
     verdict,
 )
+
+if TYPE_CHECKING:
+    from lm_experiments.report.statistics.noise import Noise
 
 SAME_RUNS = "same runs"
 # What a contrast lacks where it was not tested.
@@ -48,13 +51,18 @@ class Plan:
 
 @dataclass(frozen=True)
 class Comparison:
-    """One contrast; `verdict` is a word or two, and `control` marks an A/A control."""
+    """One contrast; `verdict` is a word or two, and `control` marks an A/A control.
+
+    `noise` splits its error into that of the seeds and that of the documents, where these are
+    known.
+    """
 
     arm: str
     reference: str
     contrast: Contrast | None
     verdict: str
     control: bool = False
+    noise: Noise | None = None
 
 
 def plan_contrasts(sweep: Sweep, baseline: str, metric: str) -> Plan:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 from lm_experiments.report.statistics.compare import Comparison
 from lm_experiments.report.statistics.contrasts import Contrast, Summary
@@ -16,6 +17,9 @@ from lm_experiments.report.statistics.verdicts import (
 )
 from lm_experiments.report.table.rows import Row, Table
 from lm_experiments.rundir.results import OK
+
+if TYPE_CHECKING:
+    from lm_experiments.report.statistics.noise import Noise
 
 NOTHING = "-"
 EDGE = "^"
@@ -157,6 +161,7 @@ def _compared(table: Table) -> list[Column]:
             lambda row: interval_text(row.difference),
             shown=table.most_seeds > 1,
         ),
+        *_text_noise(table),
         _p_column("p (Holm)", "adjusted_p", table, rank=8),
         _p_column("plain p (Holm)", "plain_adjusted_p", table, rank=1, printed=False),
         Column(
@@ -174,6 +179,29 @@ def _compared(table: Table) -> list[Column]:
             shown=_judged(table),
         ),
     ]
+
+
+def _text_noise(table: Table) -> list[Column]:
+    """Where a difference's error comes from, and its interval for another text."""
+    shown = table.text_noise
+    return [
+        Column("se seeds", _error("seed_error"), rank=1, printed=False, shown=shown),
+        Column("se docs", _error("document_error"), rank=1, printed=False, shown=shown),
+        Column("interval, new text", _new_text, rank=2, printed=False, shown=shown),
+    ]
+
+
+def _error(name: str) -> Callable[[Row], str]:
+    return lambda row: fixed(getattr(_noise(row), name, None), ".4f")
+
+
+def _new_text(row: Row) -> str:
+    found = _noise(row)
+    return f"[{found.low:+.4f}, {found.high:+.4f}]" if found and found.across_seeds else NOTHING
+
+
+def _noise(row: Row) -> Noise | None:
+    return row.comparison.noise if row.comparison else None
 
 
 def _costs(table: Table) -> list[Column]:

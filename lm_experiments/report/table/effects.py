@@ -106,16 +106,20 @@ def _step(effects: Effects, main: Effect) -> str:
 
 def _dependence(effects: Effects, main: Effect, found: Sequence[Effect]) -> str:
     """On which other keys the step depends, with its size at each of their levels."""
-    parts, strongest = [], sorted(found, key=lambda effect: effect.p)
-    for other in (factor for factor in effects.factors if factor not in main.factors):
-        item = next(effect for effect in strongest if other in effect.factors)
-        if resolved(item):
-            at = effects.by_level(main, other).items()
-            sizes = ", ".join(f"with {other}={level} {size:+.4f}" for level, size in at)
-            parts.append(f"{sizes} ({_interaction(item)})")
-    if parts:
-        return f"; it depends on the others: {'; '.join(parts)}"
-    return f"; no dependence on the others is resolved (nearest: {_interaction(strongest[0])})"
+    strongest = sorted(found, key=lambda effect: effect.p)
+    others = [factor for factor in effects.factors if factor not in main.factors]
+    first = {other: next(e for e in strongest if other in e.factors) for other in others}
+    sizes = {other: _sizes(effects, main, other, item) for other, item in first.items()}
+    if depends := [sizes[other] for other, item in first.items() if resolved(item)]:
+        return f"; it depends on the others: {'; '.join(depends)}"
+    nearest = min(first, key=lambda other: first[other].p)
+    return f"; no dependence on the others is resolved (nearest: {sizes[nearest]})"
+
+
+def _sizes(effects: Effects, main: Effect, other: str, item: Effect) -> str:
+    at = effects.by_level(main, other).items()
+    sizes = ", ".join(f"with {other}={level} {size:+.4f}" for level, size in at)
+    return f"{sizes}, {_interaction(item)}"
 
 
 def _interaction(effect: Effect) -> str:

@@ -140,4 +140,5 @@ def _comparison(item: Comparison) -> dict[str, Any]:
         "control": item.control,
         "verdict": item.verdict,
         "statistics": {**asdict(found), **bounds} if found else None,
+        "noise": asdict(item.noise) if item.noise else None,
     }

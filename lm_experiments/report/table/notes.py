@@ -18,6 +18,7 @@ from lm_experiments.report.table.columns import (
 )
 from lm_experiments.report.table.comparable import count_text, short_hash
 from lm_experiments.report.table.rows import Table, first_words
+from lm_experiments.report.table.text_notes import text_notes
 from lm_experiments.report.table.warnings import listed, warnings
 from lm_experiments.rundir.names import LOG
 from lm_experiments.rundir.results import FAILED, WAITING
@@ -74,6 +75,7 @@ def notes(table: Table) -> list[str]:
         *_reading(table),
         *_rule(table),
         *_other_contrasts(table),
+        *text_notes(table),
         *_tuning(table),
         *_provenance(table),
         *_failures(table),

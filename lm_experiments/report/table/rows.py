@@ -14,6 +14,7 @@ from lm_experiments.report.statistics.compare import Comparison, Plan, compare, 
 from lm_experiments.report.statistics.contrasts import Contrast, Summary, summarize
 from lm_experiments.report.statistics.grid import grid_effects
 from lm_experiments.report.statistics.power import ALPHA, smallest_resolvable
+from lm_experiments.report.statistics.text_noise import with_text_noise
 from lm_experiments.report.statistics.verdicts import ranking_key
 from lm_experiments.report.table.comparable import refuse_mixed, tokenizers_differ
 from lm_experiments.rundir.results import FAILED, OK, WAITING
@@ -150,6 +151,11 @@ class Table:
         return any(c.contrast and c.contrast.plain_p is not None for c in self.comparisons)
 
     @property
+    def text_noise(self) -> bool:
+        """Whether the noise over validation documents is known for any contrast."""
+        return any(item.noise for item in self.comparisons)
+
+    @property
     def most_seeds(self) -> int:
         """The largest number of seeds behind any mean, 0 when there is none."""
         sides = [side for row in self.rows for side in (row.main, row.common) if side]
@@ -230,6 +236,8 @@ def _sides(sweep: Sweep, role: str, plan: Plan) -> tuple[list[Comparison], dict[
         if run.role == role:
             runs[run.arm].append(run)
     comparisons = compare(plan, runs, sweep.complete)
+    if plan.metric == "val_loss":
+        comparisons = with_text_noise(comparisons, runs)
     sides = {}
     for arm in sweep.arms:
         # Of a seed that was trained twice, the last run counts.
