@@ -15,8 +15,9 @@ outcome. Runs that failed, diverged or have not finished keep their place in the
 while the sweep is still running; verdicts wait for its end.
 
 The same table goes to table.md, table.csv, table.json and table.tex in the sweep's folder, the
-validation loss of every arm to curves.png, the differences to forest.png and, of a tuned study,
-the loss by the tuned value to sensitivity.png. Nothing else is changed."""
+validation loss of every arm to curves.png, the differences to forest.png, main effects and
+interactions of a grid to effects.png and, of a tuned study, the loss by the tuned value to
+sensitivity.png. Nothing else is changed."""
 EXAMPLES = """\
 examples:
   python scripts/table.py runs/grid

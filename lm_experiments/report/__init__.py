@@ -1,8 +1,8 @@
 """Tables, pictures and data frames of a sweep, made from its run directories alone.
 
 `write_report("runs/NAME")` writes `table.md`, `table.csv`, `table.json`, `table.tex`, `curves.png`,
-`forest.png` and `sensitivity.png` beside the runs; written again from the same runs, the files are
-the same bytes. `load("runs/NAME")` gives the runs as a pandas data frame.
+`forest.png`, `effects.png` and `sensitivity.png` beside the runs; written again from the same runs,
+the files are the same bytes. `load("runs/NAME")` gives the runs as a pandas data frame.
 """
 
 from __future__ import annotations
@@ -78,6 +78,7 @@ def _draw(table: Table, folder: Path) -> dict[str, str]:
     """Draw what there is to draw; the file names of the pictures with what they show."""
     # Imported here because these load only when something is drawn.
     from lm_experiments.report.pictures.curves import draw_curves
+    from lm_experiments.report.pictures.effects import draw_effects
     from lm_experiments.report.pictures.forest import draw_forest
     from lm_experiments.report.pictures.sensitivity import draw_sensitivity
 
@@ -85,6 +86,7 @@ def _draw(table: Table, folder: Path) -> dict[str, str]:
     for draw, name, shows in (
         (draw_curves, "curves.png", "Validation loss of every arm"),
         (draw_forest, "forest.png", "Differences with 95 % intervals"),
+        (draw_effects, "effects.png", "Main effects and interactions with 95 % intervals"),
         (draw_sensitivity, "sensitivity.png", "Validation loss by the tuned key"),
     ):
         if draw(table, folder / name):

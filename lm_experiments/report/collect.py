@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from lm_experiments.rundir.identity import read_values
 from lm_experiments.rundir.ledger import Entry, read_ledger
@@ -15,6 +15,9 @@ from lm_experiments.rundir.live import run_state
 from lm_experiments.rundir.results import BROKEN, DONE, FAILED, NON_FINITE, OK, Result, read_result
 from lm_experiments.rundir.study import TUNE, Study
 from lm_experiments.rundir.sweeps import SweepRecord, SweepRow, open_sweep, run_directories
+
+if TYPE_CHECKING:
+    from lm_experiments.rundir.documents import DocumentLosses
 
 
 @dataclass(frozen=True)
@@ -61,6 +64,14 @@ class Run:
     def values(self) -> Mapping[str, Any]:
         """Everything that determines the result, by dotted key; empty where it is not known."""
         return read_values(self.directory)
+
+    @cached_property
+    def documents(self) -> DocumentLosses | None:
+        """The final loss of each validation document; None where it is not known."""
+        # Imported here because numpy is slow to load.
+        from lm_experiments.rundir.documents import read_document_losses
+
+        return read_document_losses(self.directory)
 
     @property
     def config_hash(self) -> str | None:

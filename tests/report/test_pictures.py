@@ -12,7 +12,8 @@ from synthetic_studies import StudyFactory
 
 from lm_experiments.report import build_table, collect, write_report
 from lm_experiments.report.pictures.figure import nearest
-from lm_experiments.report.pictures.forest import draw_forest, limits, ordered
+from lm_experiments.report.pictures.forest import draw_forest, ordered
+from lm_experiments.report.pictures.intervals import limits
 from lm_experiments.report.pictures.sensitivity import draw_sensitivity, focus, responses
 from lm_experiments.report.statistics.contrasts import contrast
 

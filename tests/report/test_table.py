@@ -225,7 +225,7 @@ def test_a_terminal_of_100_columns_gets_no_wider_line(sweep: SweepFactory) -> No
     narrow = printed(table, 100)
     assert max(len(line) for line in narrow.splitlines()) <= 100
     assert "swiglu  sinusoidal" in narrow
-    assert "Too narrow for non-embedding, tokens/s" in narrow
+    assert "Too narrow for plain p (Holm), non-embedding, tokens/s" in narrow
     assert "Too narrow" not in printed(table, 240)
 
 
@@ -250,6 +250,7 @@ def test_the_same_runs_give_the_same_bytes(sweep: SweepFactory) -> None:
         "table.tex",
         "curves.png",
         "forest.png",
+        "effects.png",
     }
     assert {path: path.read_bytes() for path in write_report(root).files} == first
 

@@ -6,25 +6,24 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from lm_experiments.report.pictures.figure import INK, nearest, picture, plain_frame, shortened
+from lm_experiments.report.pictures.intervals import (
+    MOST_ROWS,
+    NEUTRAL,
+    Bar,
+    interval_panel,
+    shown_of,
+)
 from lm_experiments.report.statistics.compare import Comparison
-from lm_experiments.report.statistics.contrasts import Contrast
 from lm_experiments.report.statistics.verdicts import BETTER, EQUIVALENT, WORSE
-from lm_experiments.report.table.columns import LOSS_TITLES, UNITS, common_setting, interval_text
+from lm_experiments.report.table.columns import LOSS_TITLES, UNITS, common_setting
 from lm_experiments.report.table.notes import headline
 from lm_experiments.report.table.rows import Table
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
-WIDTH, ROW_HEIGHT, TOP, BOTTOM = 10.0, 0.36, 0.62, 0.72
-CHARACTER_WIDTH = 0.083
-WORD_WIDTH = 0.073
-FAR = 8.0
-LONGEST_LABEL = 34
-MOST_ROWS = 60
 COLORS = {BETTER: "#0072b2", WORSE: "#d55e00", EQUIVALENT: "#009e73"}
-NEUTRAL, MARGIN_COLOR = "#666666", "#eef1f4"
+MARGIN_COLOR = "#eef1f4"
 
 
 def draw_forest(table: Table, path: Path) -> bool:
@@ -37,24 +36,12 @@ def draw_forest(table: Table, path: Path) -> bool:
     known = [c for item in items if (c := item.contrast) is not None]
     if not any(contrast.half_width is not None for contrast in known):
         return False
-    shown = items[:MOST_ROWS]
-    height = TOP + BOTTOM + ROW_HEIGHT * len(shown)
-    labels = [_label(item, table) for item in shown]
-    left = (max(map(len, labels)) * CHARACTER_WIDTH + 0.25) / WIDTH
-    numbers = max(len(_numbers(item)) for item in shown) * WORD_WIDTH
-    right = (numbers + max(len(_word(item)) for item in shown) * WORD_WIDTH + 0.4) / WIDTH
-    with picture(path, (WIDTH, height)) as figure:
-        panel = (left, BOTTOM / height, 1 - left - right, 1 - (TOP + BOTTOM) / height)
-        axes = figure.add_axes(panel)
-        _frame(axes, table, labels)
-        title = _title(table, len(items))
-        figure.text(0.1 / WIDTH, 1 - 0.3 / height, title, size=12, color=INK, va="center")
-        axes.set_xlim(*limits(known, table.plan.margin))
-        for place, item in enumerate(shown):
-            _row(axes, place, item)
-            _words(axes, place, item, 72 * numbers)
+    bars, margin = [_bar(item, table) for item in items], table.plan.margin
+    with interval_panel(path, _title(table, len(bars)), _x_label(table), bars, margin) as axes:
+        if margin is not None:
+            _margin(axes, margin)
         if table.tune:
-            _common(axes, table, shown)
+            _common(axes, table, items[:MOST_ROWS])
     return True
 
 
@@ -63,100 +50,44 @@ def ordered(table: Table) -> list[Comparison]:
     return [item for row in table.rows for item in row.main.comparisons]
 
 
-def limits(contrasts: Sequence[Contrast], margin: float | None) -> tuple[float, float]:
-    """The x limits that hold zero, the margin and all intervals but those far out."""
-    ends = [(c.mean - (c.half_width or 0.0), c.mean + (c.half_width or 0.0)) for c in contrasts]
-    reach = [max(abs(low), abs(high)) for low, high in ends]
-    furthest = nearest([max(far, margin or 0.0) for far in reach], FAR)
-    near = [end for end, far in zip(ends, reach, strict=True) if far <= furthest]
-    edges = [0.0, *(edge for pair in near for edge in pair), *((-margin, margin) if margin else ())]
-    low, high = min(edges), max(edges)
-    room = 0.06 * (high - low) or 0.01
-    return low - room, high + room
+def _bar(item: Comparison, table: Table) -> Bar:
+    several = {reference for _, reference in table.plan.pairs} != {table.baseline}
+    text = f"{item.arm} - {item.reference}" if several else item.arm
+    return Bar(
+        f"{text} (control)" if item.control else text,
+        item.contrast,
+        item.verdict.partition(":")[0],
+        COLORS.get(item.verdict),
+        mark="D" if item.control else "o",
+        filled="fails" not in item.verdict,
+    )
 
 
 def _title(table: Table, count: int) -> str:
     at = f", each arm at its own best {table.tune.key}" if table.tune else ""
-    left_out = f" (the first {MOST_ROWS} of {count})" if count > MOST_ROWS else ""
     state = "" if table.sweep.complete else f"; {headline(table).partition(',')[0]}"
     measure = "validation loss" if table.metric == "val_loss" else LOSS_TITLES[table.metric]
-    return f"{table.sweep.record.name}: difference in {measure}{at}{left_out}{state}"
+    return f"{table.sweep.record.name}: difference in {measure}{at}{shown_of(count)}{state}"
 
 
-def _label(item: Comparison, table: Table) -> str:
-    several = {reference for _, reference in table.plan.pairs} != {table.baseline}
-    text = f"{item.arm} - {item.reference}" if several else item.arm
-    return shortened(f"{text} (control)" if item.control else text, LONGEST_LABEL)
-
-
-def _numbers(item: Comparison) -> str:
-    found = item.contrast
-    if found is None:
-        return ""
-    interval = f" {interval_text(found)}" if found.half_width is not None else ""
-    return f"{found.mean:+.4f}{interval}"
-
-
-def _word(item: Comparison) -> str:
-    return item.verdict.partition(":")[0]
-
-
-def _frame(axes: Axes, table: Table, labels: Sequence[str]) -> None:
-    plain_frame(axes, "x")
-    axes.set_ylim(len(labels) - 0.4, -0.6)
-    axes.set_yticks(range(len(labels)), labels)
-    axes.tick_params(axis="y", length=0)
-    axes.spines["left"].set_visible(False)
+def _x_label(table: Table) -> str:
     references = {reference for _, reference in table.plan.pairs}
     against = f"arm - {references.pop()}" if len(references) == 1 else "arm - reference"
-    unit, margin = UNITS[table.metric], table.plan.margin
-    axes.set_xlabel(f"{against} ({unit}), 95 % interval; below zero is better", color=INK)
-    axes.axvline(0.0, color=INK, linewidth=0.9, zorder=2)
-    if margin is not None:
-        axes.axvspan(-margin, margin, color=MARGIN_COLOR, zorder=0)
-        axes.annotate(
-            f"margin {margin:g}",
-            (0.0, 1.0),
-            xycoords=("data", "axes fraction"),
-            xytext=(0, 2),
-            textcoords="offset points",
-            ha="center",
-            size=8,
-            color=NEUTRAL,
-        )
+    return f"{against} ({UNITS[table.metric]}), 95 % interval; below zero is better"
 
 
-def _row(axes: Axes, place: int, item: Comparison) -> None:
-    color = COLORS.get(item.verdict, NEUTRAL)
-    found = item.contrast
-    if found is None:
-        return
-    low, high = axes.get_xlim()
-    if not low <= found.mean <= high:
-        side, mark = (low, "<") if found.mean < low else (high, ">")
-        axes.plot([side], [place], mark, color=color, markersize=7, clip_on=False, zorder=4)
-        return
-    if found.low is not None and found.high is not None:
-        axes.plot([found.low, found.high], [place, place], color=color, linewidth=1.8, zorder=3)
-    failing = "fails" in item.verdict
-    mark = "D" if item.control else "o"
-    face = "white" if failing else color
-    axes.plot([found.mean], [place], mark, color=color, markerfacecolor=face, ms=6.5, zorder=4)
-
-
-def _words(axes: Axes, place: int, item: Comparison, indent: float) -> None:
-    """The numbers and the verdict, right of the panel in two columns."""
-    for text, shift in ((_numbers(item), 10.0), (_word(item), 14.0 + indent)):
-        axes.annotate(
-            text,
-            (1.0, place),
-            xycoords=("axes fraction", "data"),
-            xytext=(shift, 0),
-            textcoords="offset points",
-            va="center",
-            size=9,
-            color=COLORS.get(item.verdict, INK),
-        )
+def _margin(axes: Axes, margin: float) -> None:
+    axes.axvspan(-margin, margin, color=MARGIN_COLOR, zorder=0)
+    axes.annotate(
+        f"margin {margin:g}",
+        (0.0, 1.0),
+        xycoords=("data", "axes fraction"),
+        xytext=(0, 2),
+        textcoords="offset points",
+        ha="center",
+        size=8,
+        color=NEUTRAL,
+    )
 
 
 def _common(axes: Axes, table: Table, shown: Sequence[Comparison]) -> None:

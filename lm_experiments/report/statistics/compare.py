@@ -23,11 +23,14 @@ from lm_experiments.report.statistics.verdicts import (
 )
 
 if TYPE_CHECKING:
+    from lm_experiments.report.statistics.noise import Noise
     from lm_experiments.report.statistics.sequential import Decision
 
 SAME_RUNS = "same runs"
 # What a contrast lacks where it was not tested.
-UNTESTED: Mapping[str, Any] = dict.fromkeys(("p", "adjusted_p", "equivalent_p", "within"))
+UNTESTED: Mapping[str, Any] = dict.fromkeys(
+    ("p", "adjusted_p", "plain_p", "plain_adjusted_p", "equivalent_p", "within")
+)
 RunsByArm = Mapping[str, Sequence[Run]]
 
 
@@ -73,13 +76,18 @@ class Plan:
 
 @dataclass(frozen=True)
 class Comparison:
-    """One contrast; `verdict` is a word or two, and `control` marks an A/A control."""
+    """One contrast; `verdict` is a word or two, and `control` marks an A/A control.
+
+    `noise` splits its error into that of the seeds and that of the documents, where these are
+    known.
+    """
 
     arm: str
     reference: str
     contrast: Contrast | None
     verdict: str
     control: bool = False
+    noise: Noise | None = None
 
 
 def plan_contrasts(sweep: Sweep, baseline: str, metric: str) -> Plan:
@@ -130,7 +138,8 @@ def _adjusted(
     """The contrasts of these pairs, adjusted in a family of so many."""
     # Pairs of the family that are not shown count as p = 1, which Holm's procedure allows.
     others = [None] * (family - len(pairs))
-    adjusted = adjust([*(found[pair] for pair in pairs), *others], plan.margin)
+    contrasts = _tests(pairs, [found[pair] for pair in pairs])
+    adjusted = adjust([*contrasts, *others], plan.margin)
     return dict(zip(pairs, adjusted, strict=False))
 
 
@@ -145,9 +154,10 @@ def _decisions(plan: Plan, runs: RunsByArm) -> dict[tuple[str, str], Decision]:
 
 
 def _decided(plan: Plan, runs: RunsByArm, pair: tuple[str, str], made: Decision) -> Contrast | None:
-    from lm_experiments.report.statistics.looks import decided_contrast
+    from lm_experiments.report.statistics.looks import decided_contrast, moderated
 
-    found = decided_contrast(_losses(plan, runs), pair, plan.seeds, made)
+    shared = moderated(plan.confirmatory)
+    found = decided_contrast(_losses(plan, runs), pair, plan.seeds, made, shared)
     untested = found is not None and (made.mean is None or found.identical)
     return replace(found, **UNTESTED) if found and untested else found
 
@@ -157,6 +167,20 @@ def _losses(plan: Plan, runs: RunsByArm) -> dict[str, dict[int, float | None]]:
         arm: {run.seed: run.value(plan.metric) for run in its if run.finished}
         for arm, its in runs.items()
     }
+
+
+def _tests(
+    family: Sequence[tuple[str, str]], contrasts: Sequence[Contrast | None]
+) -> Sequence[Contrast | None]:
+    """Moderated tests of arms that share one reference, plain tests elsewhere."""
+    tested = zip(family, contrasts, strict=True)
+    references = {reference for (_, reference), c in tested if c and c.p is not None}
+    if len(references) != 1:
+        return contrasts
+    # Imported here because numpy and scipy are slow to load.
+    from lm_experiments.report.statistics.moderated import moderate
+
+    return moderate(contrasts)
 
 
 def _contrast(plan: Plan, runs: RunsByArm, pair: tuple[str, str]) -> Contrast | None:

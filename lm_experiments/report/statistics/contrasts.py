@@ -44,12 +44,14 @@ class Contrast:
     """An arm's loss minus its reference's, in nats per token; below zero the arm is better.
 
     `paired` says how it was made. Paired: over the n seeds both arms have, whose differences
-    are kept in `differences`; this needs no equal variances. Not paired (Welch): from two
-    separate means, where n is the smaller of the two counts and `sd` is that of a difference
-    between one run of each arm. `low` and `high` bound the 95 % interval and `p` is two-sided.
-    `error` and `degrees` are those of its t test. `equivalent_p` is the larger p of two one-sided
-    tests against the margin (TOST). What takes two values or more is None with fewer, and
-    `adjusted_p` and `within` are None until `adjust` sets them.
+    are kept in `differences`, in the order of `seeds`; this needs no equal variances. Not paired
+    (Welch): from two separate means, where n is the smaller of the two counts and `sd` is that of
+    a difference between one run of each arm. `low` and `high` bound the 95 % interval and `p` is
+    two-sided. `error` and `degrees` are those of its t test. `equivalent_p` is the larger p
+    of two one-sided tests against the margin (TOST). What takes two values or more is None with
+    fewer, and `adjusted_p` and `within` are None until `adjust` sets them. Where
+    `moderated.moderate` made `p` that of a moderated test, `plain_p` is that of the plain one,
+    and `plain_adjusted_p` Holm's; elsewhere both are None.
     """
 
     mean: float
@@ -62,7 +64,10 @@ class Contrast:
     equivalent_p: float | None
     paired: bool
     differences: tuple[float, ...] = ()
+    seeds: tuple[int, ...] = ()
     adjusted_p: float | None = None
+    plain_p: float | None = None
+    plain_adjusted_p: float | None = None
     within: Within | None = None
 
     @property
@@ -126,7 +131,7 @@ def contrast(
     both_repeat = min(len(values), len(reference)) > 1
     if not differences or (len(differences) == 1 and both_repeat):
         return _welch(list(values.values()), list(reference.values()), margin)
-    return _paired(differences, margin)
+    return replace(_paired(differences, margin), seeds=tuple(common))
 
 
 def adjust(
@@ -137,12 +142,12 @@ def adjust(
     The family is all of them: a contrast without a p, of an arm that failed or has one seed,
     still counts, so that a failing arm does not make the others easier to believe.
     """
-    p_values = {at: item.p if item else None for at, item in enumerate(contrasts)}
-    adjusted = holm_with_failures(p_values)
+    adjusted = holm_with_failures({at: c.p if c else None for at, c in enumerate(contrasts)})
+    plain = holm_with_failures({at: c.plain_p if c else None for at, c in enumerate(contrasts)})
     within = _within(contrasts, margin) if margin is not None else {}
     return [
-        item and replace(item, adjusted_p=adjusted[at], within=within.get(at))
-        for at, item in enumerate(contrasts)
+        c and replace(c, adjusted_p=adjusted[at], plain_adjusted_p=plain[at], within=within.get(at))
+        for at, c in enumerate(contrasts)
     ]
 
 

@@ -46,12 +46,38 @@ class Effect:
 class Effects:
     """All effects of a grid, over the `seeds` which every cell has.
 
-    `incomplete_seeds` are left out, as one cell or more has no loss for them.
+    `factors` holds the levels of each factor, the reference level first. `incomplete_seeds` are
+    left out, as one cell or more has no loss for them.
     """
 
+    factors: Mapping[str, Sequence[Level]]
     effects: tuple[Effect, ...]
     seeds: tuple[int, ...]
     incomplete_seeds: tuple[int, ...]
+
+    @property
+    def main(self) -> tuple[Effect, ...]:
+        """The main effects."""
+        return tuple(effect for effect in self.effects if len(effect.factors) == 1)
+
+    def interactions(self, main: Effect) -> tuple[Effect, ...]:
+        """The interactions of this main effect's step with those of the other factors."""
+        step = (main.factors[0], main.levels[0])
+        pairs = (effect for effect in self.effects if len(effect.factors) == 2)
+        return tuple(e for e in pairs if step in zip(e.factors, e.levels, strict=True))
+
+    def by_level(self, main: Effect, other: str) -> dict[Level, float]:
+        """The main effect's step at each level of another factor, averaged over the rest."""
+        more = {
+            level: effect.mean
+            for effect in self.interactions(main)
+            for factor, level in zip(effect.factors, effect.levels, strict=True)
+            if factor == other
+        }
+        levels = self.factors[other]
+        # The main effect is the mean of its step over all levels, the reference level included.
+        at_reference = main.mean - sum(more.values()) / len(levels)
+        return {level: at_reference + more.get(level, 0.0) for level in levels}
 
 
 def factorial_effects(
@@ -76,7 +102,7 @@ def factorial_effects(
     grid = np.array(cells, dtype=float).reshape(*sizes, len(common))
     places = list(_places(sizes))
     by_seed = np.array([_contrast(grid, place) for place in places])
-    return Effects(_tested(factors, places, by_seed), tuple(common), tuple(partial))
+    return Effects(factors, _tested(factors, places, by_seed), tuple(common), tuple(partial))
 
 
 def _check_grid(

@@ -24,11 +24,10 @@ def decisions(
     """What the looks came to for each contrast, up to the newest whose runs have all ended.
 
     `seeds` are those declared, in order; a look comes after so many of them. Nothing before the
-    first look. Contrasts with several references are tested one by one, as only arms with the same
-    reference may share their variances.
+    first look.
     """
     rule = Rule(tuple(looks))
-    moderate = len({reference for _, reference in pairs}) == 1
+    moderate = moderated(pairs)
     found: dict[Pair, Decision] = {}
     for at, size in enumerate(rule.looks):
         waiting = [pair for pair in pairs if not found or found[pair].verdict == MORE_SEEDS]
@@ -41,12 +40,18 @@ def decisions(
     return found
 
 
+def moderated(pairs: Sequence[Pair]) -> bool:
+    """Whether tests are moderated: only arms with the same reference may share their variances."""
+    return len(pairs) > 1 and len({reference for _, reference in pairs}) == 1
+
+
 def decided_contrast(
-    losses: Losses, pair: Pair, seeds: Sequence[int], decision: Decision
+    losses: Losses, pair: Pair, seeds: Sequence[int], decision: Decision, moderated: bool
 ) -> Contrast | None:
     """The contrast over the seeds that decided it, with the interval and p of its look.
 
     p is scaled so that it is compared with `LEVEL`, whatever share of it the look may spend.
+    ``plain_p`` is set where the deciding test is `moderated`.
     """
     seen = seeds[: decision.seeds]
     arm, reference = (
@@ -65,6 +70,7 @@ def decided_contrast(
         found,
         half_width=(decision.high - decision.low) / 2,
         adjusted_p=min(1.0, decision.p * scale),
+        plain_p=found.p if moderated else None,
         within=within,
     )
 

@@ -37,11 +37,34 @@ spread (89 % at ten times). Show the interval of `plain_t`, which covers 95 % fo
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from dataclasses import replace
+
 import numpy as np
 
+from lm_experiments.report.statistics.contrasts import Contrast
 from lm_experiments.report.statistics.estimates import Array, Estimates, mean_and_variance
+from lm_experiments.rundir.study import FEWEST_SEEDS
 
 SHARE = 0.4  # Above 0.5, simulated false claims exceed .05 with one arm at ten times the spread.
+
+
+def moderate(contrasts: Sequence[Contrast | None]) -> list[Contrast | None]:
+    """Make `p` of contrasts with one reference that of `moderated_t`, where they allow it.
+
+    Those that have a p must be two or more, all paired over the same seeds, three or more of
+    them. Otherwise each keeps the p of its plain t test.
+    """
+    tested = {at: found for at, found in enumerate(contrasts) if found and found.p is not None}
+    paired = {found.seeds if found.paired else () for found in tested.values()}
+    if len(tested) < 2 or len(paired) > 1 or len(min(paired)) < FEWEST_SEEDS:
+        return list(contrasts)
+    p = moderated_t(np.array([found.differences for found in tested.values()])).p().tolist()
+    new = {
+        at: replace(found, p=own, plain_p=found.p)
+        for (at, found), own in zip(tested.items(), p, strict=True)
+    }
+    return [new.get(at, found) for at, found in enumerate(contrasts)]
 
 
 def moderated_t(differences: Array) -> Estimates:

@@ -19,8 +19,9 @@ class Noise:
     """A difference of losses in nats per token, and its standard errors.
 
     `seed_error` is over seeds, None for one seed; `document_error` is over documents (or clusters
-    of them); `error` combines both. `low` to `high` is the 95 % interval with `degrees` degrees of
-    freedom, for a fresh seed and a fresh text of the same kind.
+    of them), of which there are `documents`; `error` combines both. `low` to `high` is the 95 %
+    interval with `degrees` degrees of freedom, for a fresh seed and a fresh text of the same kind;
+    from one seed, for a fresh text alone.
     """
 
     difference: float
@@ -30,6 +31,12 @@ class Noise:
     degrees: float
     low: float
     high: float
+    documents: int
+
+    @property
+    def across_seeds(self) -> bool:
+        """Whether the interval holds for a fresh seed too; from one seed it does not."""
+        return self.seed_error is not None
 
 
 def document_noise(
@@ -55,22 +62,22 @@ def document_noise(
     """
     sums = np.atleast_2d(np.asarray(differences, dtype=float))
     weights = np.asarray(tokens, dtype=float)
-    groups = _groups(sums, weights, clusters)
+    places = _places(sums, weights, clusters)
     by_seed = sums.sum(axis=1) / weights.sum()
     difference = float(by_seed.mean())
-    parts = (sums - difference * weights) @ groups / weights.sum()
+    parts = _added(sums - difference * weights, places) / weights.sum()
     document_variance = _scale(parts.shape[1]) * float((parts.mean(axis=0) ** 2).sum())
     if len(sums) == 1:
         return _noise(difference, None, document_variance, 0.0, parts.shape)
     seed_variance = float(by_seed.var(ddof=1)) / len(sums)
-    shares = weights @ groups / weights.sum()
+    [shares] = _added(weights[None], places) / weights.sum()
     rest = parts - parts.mean(axis=0) - np.outer(by_seed - difference, shares)
     shared = _scale(parts.shape[1]) * float((rest**2).sum()) / (len(sums) * (len(sums) - 1))
     return _noise(difference, seed_variance, document_variance, shared, parts.shape)
 
 
-def _groups(sums: Array, weights: Array, clusters: Sequence[object] | None) -> Array:
-    """A matrix of shape (documents, clusters) that adds up each cluster's documents."""
+def _places(sums: Array, weights: Array, clusters: Sequence[object] | None) -> NDArray[np.int64]:
+    """The number of each document's cluster, shape (documents,)."""
     documents = sums.shape[1]
     labels = list(range(documents)) if clusters is None else list(clusters)
     if sums.ndim != 2 or weights.shape != (documents,) or len(labels) != documents:
@@ -86,8 +93,12 @@ def _groups(sums: Array, weights: Array, clusters: Sequence[object] | None) -> A
             f"Noise over documents needs two documents or clusters, not {len(order)}; use "
             "more text."
         )
-    places: NDArray[np.int64] = np.array([order[label] for label in labels])
-    return np.eye(len(order))[places]
+    return np.array([order[label] for label in labels])
+
+
+def _added(rows: Array, places: NDArray[np.int64]) -> Array:
+    """Rows of documents, added up within each cluster: (rows, clusters)."""
+    return np.array([np.bincount(places, row) for row in rows])
 
 
 def _scale(clusters: int) -> float:
@@ -116,4 +127,5 @@ def _noise(
         degrees,
         difference - half,
         difference + half,
+        clusters,
     )

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 from lm_experiments.report.statistics.compare import Comparison
 from lm_experiments.report.statistics.contrasts import Contrast, Summary
@@ -18,6 +19,9 @@ from lm_experiments.report.statistics.verdicts import (
 from lm_experiments.report.table.rows import Row, Table
 from lm_experiments.rundir.results import OK
 
+if TYPE_CHECKING:
+    from lm_experiments.report.statistics.noise import Noise
+
 NOTHING = "-"
 EDGE = "^"
 TESTED = (BETTER, WORSE, EQUIVALENT, UNRESOLVED, MORE_SEEDS, EXPLORATORY)
@@ -31,8 +35,8 @@ class Column:
     """A title and the text of its cells.
 
     `wraps` lets a narrow terminal break the text; `rank` is the order in which one goes without
-    the column, 0 for never; `printed` puts it on paper; `measured` says that training the same
-    runs again gives other values.
+    the column, of equal ranks the left one first, and 0 is never; `printed` puts it on paper;
+    `measured` says that training the same runs again gives other values.
     """
 
     title: str
@@ -158,7 +162,9 @@ def _compared(table: Table) -> list[Column]:
             lambda row: interval_text(row.difference),
             shown=table.most_seeds > 1,
         ),
-        _p_column("p (Holm)", "adjusted_p", 8, table),
+        *_text_noise(table),
+        _p_column("p (Holm)", "adjusted_p", table, rank=8),
+        _p_column("plain p (Holm)", "plain_adjusted_p", table, rank=1, printed=False),
         Column(
             "equivalence interval",
             lambda row: within_text(row.comparison),
@@ -174,6 +180,29 @@ def _compared(table: Table) -> list[Column]:
             shown=_judged(table),
         ),
     ]
+
+
+def _text_noise(table: Table) -> list[Column]:
+    """Where a difference's error comes from, and its interval for another text."""
+    shown = table.text_noise
+    return [
+        Column("se seeds", _error("seed_error"), rank=1, printed=False, shown=shown),
+        Column("se docs", _error("document_error"), rank=1, printed=False, shown=shown),
+        Column("interval, new text", _new_text, rank=2, printed=False, shown=shown),
+    ]
+
+
+def _error(name: str) -> Callable[[Row], str]:
+    return lambda row: fixed(getattr(_noise(row), name, None), ".4f")
+
+
+def _new_text(row: Row) -> str:
+    found = _noise(row)
+    return f"[{found.low:+.4f}, {found.high:+.4f}]" if found and found.across_seeds else NOTHING
+
+
+def _noise(row: Row) -> Noise | None:
+    return row.comparison.noise if row.comparison else None
 
 
 def _costs(table: Table) -> list[Column]:
@@ -221,14 +250,15 @@ def _costs(table: Table) -> list[Column]:
     ]
 
 
-def _p_column(title: str, name: str, rank: int, table: Table) -> Column:
+def _p_column(title: str, name: str, table: Table, rank: int, printed: bool = True) -> Column:
     """The p that verdicts rest on; one of the survivors alone would mislead."""
 
     def text(row: Row) -> str:
         tested = row.comparison is not None and row.comparison.verdict in TESTED
         return p_text(getattr(row.difference, name) if tested else None)
 
-    return Column(title, text, rank=rank, shown=any(text(row) != NOTHING for row in table.rows))
+    shown = any(text(row) != NOTHING for row in table.rows)
+    return Column(title, text, rank=rank, printed=printed, shown=shown)
 
 
 def _part(item: Summary | Comparison | Contrast | None, name: str, form: str = ".4f") -> str:

@@ -4,9 +4,13 @@ from __future__ import annotations
 
 import csv
 import io
+from typing import TYPE_CHECKING
 
 from lm_experiments.report.statistics.contrasts import Summary
 from lm_experiments.report.table.rows import Row, Table
+
+if TYPE_CHECKING:
+    from lm_experiments.report.statistics.noise import Noise
 
 _CONTRAST = {
     "difference_mean": "mean",
@@ -17,6 +21,8 @@ _CONTRAST = {
     "difference_n": "n",
     "p": "p",
     "p_holm": "adjusted_p",
+    "p_plain": "plain_p",
+    "p_plain_holm": "plain_adjusted_p",
     "p_equivalent": "equivalent_p",
 }
 _WITHIN = {
@@ -52,6 +58,7 @@ def _record(row: Row, table: Table) -> dict[str, object]:
         "reference": comparison.reference if comparison else None,
         **{name: getattr(row.difference, field, None) for name, field in _CONTRAST.items()},
         **{name: getattr(within, field, None) for name, field in _WITHIN.items()},
+        **_noise_record(comparison.noise if comparison else None),
         "verdict": comparison.verdict if comparison else None,
         other: row.mean(other),
         "learning_rate": row.first("learning_rate"),
@@ -70,6 +77,17 @@ def _tuning_record(row: Row, key: str, metric: str) -> dict[str, object]:
         "best_at_edge": str(bool(row.chosen.edge)).lower() if row.chosen else None,
         **_statistics(f"common_{metric}", common.loss if common else None),
         "common_n": len(common.usable) if common else None,
+    }
+
+
+def _noise_record(noise: Noise | None) -> dict[str, object]:
+    across = noise if noise and noise.across_seeds else None
+    return {
+        "documents": noise.documents if noise else None,
+        "se_seeds": noise.seed_error if noise else None,
+        "se_documents": noise.document_error if noise else None,
+        "new_text_low_95": across.low if across else None,
+        "new_text_high_95": across.high if across else None,
     }
 
 

@@ -11,6 +11,7 @@ from lm_experiments.report.statistics.compare import Comparison
 from lm_experiments.report.statistics.power import POWER
 from lm_experiments.report.statistics.verdicts import LEVEL
 from lm_experiments.report.table.columns import UNITS
+from lm_experiments.report.table.effects import effect_notes
 from lm_experiments.report.table.notes import headline, notes
 from lm_experiments.report.table.rows import Row, Side, Table
 from lm_experiments.rundir.atomic import jsonable
@@ -47,6 +48,7 @@ def json_text(table: Table) -> str:
 
     Losses are numbers at full precision; a non-finite number is "nan", "inf" or "-inf".
     """
+    kind = "moderated " if table.moderated else ""
     content = {
         "format": FORMAT,
         "name": table.sweep.record.name,
@@ -59,7 +61,7 @@ def json_text(table: Table) -> str:
         "axes": list(table.axes),
         "study": asdict(table.sweep.study) if table.sweep.study else None,
         "rule": {
-            "test": "two-sided paired t over common seeds",
+            "test": f"two-sided {kind}paired t over common seeds",
             "equivalence_test": "two one-sided t",
             "adjustment": "holm",
             "contrasts": table.plan.family,
@@ -77,9 +79,15 @@ def json_text(table: Table) -> str:
         "provenance": {key: _known(table, key) for key in _SHARED_KEYS},
         "arms": [_arm(row, table) for row in table.rows],
         "contrasts": [_comparison(item) for item in table.comparisons],
+        "effects": _effects(table),
         "notes": notes(table),
     }
     return json.dumps(jsonable(content), indent=1, allow_nan=False, ensure_ascii=False) + "\n"
+
+
+def _effects(table: Table) -> dict[str, Any]:
+    found = asdict(table.effects) if table.effects else {}
+    return {**found, "notes": effect_notes(table)}
 
 
 def _known(table: Table, key: str) -> list[Any]:
@@ -136,4 +144,5 @@ def _comparison(item: Comparison) -> dict[str, Any]:
         "control": item.control,
         "verdict": item.verdict,
         "statistics": {**asdict(found), **bounds} if found else None,
+        "noise": asdict(item.noise) if item.noise else None,
     }

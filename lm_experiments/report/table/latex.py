@@ -5,10 +5,12 @@ from __future__ import annotations
 import re
 
 from lm_experiments.report.table.columns import Column, columns
+from lm_experiments.report.table.effects import TITLES, effect_cells, effect_notes
 from lm_experiments.report.table.notes import headline, legend, notes
 from lm_experiments.report.table.rows import Row, Table
 
 LONGEST_TITLE = 8
+MOST_EFFECTS = 12
 # Narrow enough that the error of a failed run does not push the table off the page.
 OUTCOME_MARK = "p{2.4cm}"
 _SPECIAL = {
@@ -47,9 +49,30 @@ def latex(table: Table) -> str:
         "\\end{tabular}",
         "\\par\\medskip",
         f"\\parbox{{\\linewidth}}{{\\raggedright {escape(' '.join(notes(table)))}}}",
+        *_effects(table),
         "\\end{table}",
     ]
     return "\n".join(lines) + "\n"
+
+
+def _effects(table: Table) -> list[str]:
+    """The effects of a small grid, below the notes."""
+    effects = table.effects.effects if table.effects else ()
+    if not effects or len(effects) > MOST_EFFECTS:
+        return []
+    rows = [[f"{{{escape(cell)}}}" for cell in effect_cells(effect)] for effect in effects]
+    return [
+        "\\par\\medskip",
+        "\\begin{tabular}{@{}lrrr@{}}",
+        "\\toprule",
+        f"{' & '.join(map(escape, TITLES))} \\\\",
+        "\\midrule",
+        *(f"{' & '.join(row)} \\\\" for row in rows),
+        "\\bottomrule",
+        "\\end{tabular}",
+        "\\par\\medskip",
+        f"\\parbox{{\\linewidth}}{{\\raggedright {escape(' '.join(effect_notes(table)))}}}",
+    ]
 
 
 def escape(text: str) -> str:

@@ -5,6 +5,13 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 
 from lm_experiments.report.table.columns import columns
+from lm_experiments.report.table.effects import (
+    HEADING,
+    TITLES,
+    effect_cells,
+    effect_notes,
+    shown_effects,
+)
 from lm_experiments.report.table.notes import headline, legend, notes, run_ids
 from lm_experiments.report.table.rows import Table
 
@@ -29,6 +36,7 @@ def markdown(table: Table, pictures: Mapping[str, str] | None = None) -> str:
         "",
         *(f"- {_plain(note)}" for note in notes(table)),
         "",
+        *_effects(table),
         "Runs:",
         "",
         *(f"- {_plain(line)}" for line in run_ids(table)),
@@ -36,6 +44,15 @@ def markdown(table: Table, pictures: Mapping[str, str] | None = None) -> str:
     for name, shows in (pictures or {}).items():
         lines += ["", f"![{_plain(shows)}]({name})"]
     return "\n".join(lines) + "\n"
+
+
+def _effects(table: Table) -> list[str]:
+    found = effect_notes(table)
+    rows = shown_effects(table.effects) if table.effects else ()
+    rules = [":---", *["---:"] * (len(TITLES) - 1)]
+    cells = [_markdown_row(line) for line in (TITLES, rules, *map(effect_cells, rows))]
+    section = [*(cells if rows else []), "", *(f"- {_plain(note)}" for note in found), ""]
+    return [f"## {HEADING}", "", *section] if found else []
 
 
 def _plain(text: str) -> str:

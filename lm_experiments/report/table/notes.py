@@ -18,6 +18,7 @@ from lm_experiments.report.table.columns import (
 )
 from lm_experiments.report.table.comparable import count_text, short_hash
 from lm_experiments.report.table.rows import Table, first_words
+from lm_experiments.report.table.text_notes import text_notes
 from lm_experiments.report.table.warnings import listed, warnings
 from lm_experiments.rundir.names import LOG
 from lm_experiments.rundir.results import FAILED, WAITING
@@ -35,6 +36,11 @@ SEVERAL_SEEDS = (
     "below zero is a lower loss."
 )
 UNADJUSTED = "Intervals are not adjusted: one may leave out zero beside an unresolved verdict."
+MODERATED = (
+    "moderated paired t tests (variances shrunk towards the arms' mean, Smyth 2004; plain p beside)"
+)
+# The interval is that of the plain test, which covers 95 % whatever the arms' spreads.
+PLAIN_INTERVALS = "They are of plain t tests, so one may also hold zero beside better or worse."
 NO_VERDICTS = "No verdicts and no p-values before every run has finished."
 DIRTY = "The code had uncommitted changes in every run, so the commit alone does not say what ran."
 LISTED_FAILURES = 5
@@ -70,6 +76,7 @@ def notes(table: Table) -> list[str]:
         *_reading(table),
         *_rule(table),
         *_other_contrasts(table),
+        *text_notes(table),
         *_tuning(table),
         *_provenance(table),
         *_failures(table),
@@ -112,19 +119,20 @@ def _declared(table: Table) -> list[str]:
     """The tests of the contrasts that were declared before results were shown."""
     family, margin = table.plan.family, table.plan.margin
     size = "one contrast" if family == 1 else f"{family} contrasts, adjusted after Holm"
-    text = f"Verdicts: two-sided paired t tests at {_LEVEL} over {size}"
+    text = f"Verdicts: two-sided {_tests(table)} at {_LEVEL} over {size}"
     if margin is not None:
         text += (
             f"; equivalent is within {margin:g} {UNITS[table.metric]} "
             "(two one-sided tests, adjusted likewise: the equivalence interval lies within the "
             "margin), which goes before better and worse"
         )
-    lines = [f"{text}. An arm with a failed run gets no other verdict. {UNADJUSTED}"]
+    plain = f" {PLAIN_INTERVALS}" if table.moderated else ""
+    lines = [f"{text}. An arm with a failed run gets no other verdict. {UNADJUSTED}{plain}"]
     if table.resolvable is not None:
         share = f"{_LEVEL} / {family}" if family > 1 else _LEVEL
         lines.append(
             f"The smallest difference these seeds would find (power {POWER:g} at {share}), from "
-            f"the largest sd of the paired differences: {table.resolvable:.4f} "
+            f"the largest sd of the paired differences and a plain t test: {table.resolvable:.4f} "
             f"{UNITS[table.metric]}."
         )
     return lines
@@ -160,8 +168,12 @@ def _exploratory(table: Table) -> list[str]:
     ]
     return [
         f"Exploratory: {'; '.join(reasons)}. There are no verdicts on these, and p is of two-sided "
-        f"paired t tests, adjusted after Holm over all {table.plan.all_pairs} pairs of arms."
+        f"{_tests(table)}, adjusted after Holm over all {table.plan.all_pairs} pairs of arms."
     ]
+
+
+def _tests(table: Table) -> str:
+    return MODERATED if table.moderated else "paired t tests"
 
 
 def _other_contrasts(table: Table) -> list[str]:

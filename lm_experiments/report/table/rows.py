@@ -6,16 +6,22 @@ import difflib
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 from lm_experiments.errors import InputError
 from lm_experiments.report.collect import Run, Sweep
 from lm_experiments.report.statistics.compare import Comparison, Plan, compare, plan_contrasts
 from lm_experiments.report.statistics.contrasts import Contrast, Summary, summarize
+from lm_experiments.report.statistics.grid import grid_effects
 from lm_experiments.report.statistics.power import ALPHA, smallest_resolvable
+from lm_experiments.report.statistics.text_noise import with_text_noise
 from lm_experiments.report.statistics.verdicts import MORE_SEEDS, ranking_key
 from lm_experiments.report.table.comparable import refuse_mixed, tokenizers_differ
 from lm_experiments.rundir.results import FAILED, OK, WAITING
 from lm_experiments.rundir.study import REPORT, TUNED, Chosen, Tuning
+
+if TYPE_CHECKING:
+    from lm_experiments.report.statistics.factorial import Effects
 
 ERROR_CHARACTERS = 60
 
@@ -120,7 +126,8 @@ class Table:
 
     `comparisons` are all contrasts the verdicts rest on. `resolvable` is the smallest difference
     the seeds could have shown, from the largest sd of the paired differences. `mixed` tells that
-    runs which differ in what they should share were allowed in.
+    runs which differ in what they should share were allowed in. `effects` are those of the grid
+    that the arms form, if they form one.
     """
 
     sweep: Sweep
@@ -131,11 +138,22 @@ class Table:
     comparisons: tuple[Comparison, ...]
     resolvable: float | None = None
     mixed: bool = False
+    effects: Effects | None = None
 
     @property
     def metric(self) -> str:
         """What arms are compared by: "val_loss" or "bits_per_byte"."""
         return self.plan.metric
+
+    @property
+    def moderated(self) -> bool:
+        """Whether p is of moderated t tests, with that of the plain ones beside it."""
+        return any(c.contrast and c.contrast.plain_p is not None for c in self.comparisons)
+
+    @property
+    def text_noise(self) -> bool:
+        """Whether the noise over validation documents is known for any contrast."""
+        return any(item.noise for item in self.comparisons)
 
     @property
     def most_seeds(self) -> int:
@@ -201,6 +219,7 @@ def build_table(sweep: Sweep, baseline: str | None = None, allow_mixed: bool = F
         tuple(comparisons),
         _resolvable(plan, comparisons),
         allow_mixed,
+        grid_effects(sweep, chosen, {row.arm: row.runs for row in rows}, metric),
     )
 
 
@@ -228,6 +247,8 @@ def _sides(sweep: Sweep, role: str, plan: Plan) -> tuple[list[Comparison], dict[
         if run.role == role:
             runs[run.arm].append(run)
     comparisons = compare(plan, runs, sweep.complete)
+    if plan.metric == "val_loss":
+        comparisons = with_text_noise(comparisons, runs)
     sides = {}
     for arm in sweep.arms:
         # Of a seed that was trained twice, the last run counts.

@@ -10,6 +10,13 @@ from rich.console import Console
 from rich.table import Table as RichTable
 
 from lm_experiments.report.table.columns import Column, columns
+from lm_experiments.report.table.effects import (
+    HEADING,
+    TITLES,
+    effect_cells,
+    effect_notes,
+    shown_effects,
+)
 from lm_experiments.report.table.notes import headline, legend, notes
 from lm_experiments.report.table.rows import Row, Table
 
@@ -24,7 +31,7 @@ def show_table(table: Table, console: Console) -> None:
         # A pipe has no width to wrap at.
         console = Console(file=console.file, width=PLAIN_WIDTH)
     chosen, dropped = _fit(columns(table), table.rows, console.width)
-    view = RichTable(box=SIMPLE_HEAD, padding=(0, 1, 0, 0), show_edge=False, header_style="")
+    view = _view()
     for column, width in zip(chosen, _widths(chosen, table.rows, console.width), strict=True):
         justify: Literal["right", "left"] = "right" if column.right else "left"
         view.add_column(column.title, justify=justify, width=width)
@@ -35,6 +42,25 @@ def show_table(table: Table, console: Console) -> None:
     if dropped:
         _print(console, f"\nToo narrow for {', '.join(dropped)}; table.csv has every column.")
     _print(console, "\n" + "\n".join([legend(table), *notes(table)]))
+    _show_effects(table, console)
+
+
+def _show_effects(table: Table, console: Console) -> None:
+    if not (found := effect_notes(table)):
+        return
+    _print(console, f"\n{HEADING}\n")
+    if table.effects:
+        view = _view()
+        for title in TITLES:
+            view.add_column(title, justify="left" if title == TITLES[0] else "right")
+        for effect in shown_effects(table.effects):
+            view.add_row(*effect_cells(effect))
+        _print(console, view)
+    _print(console, "\n" + "\n".join(found))
+
+
+def _view() -> RichTable:
+    return RichTable(box=SIMPLE_HEAD, padding=(0, 1, 0, 0), show_edge=False, header_style="")
 
 
 def _print(console: Console, content: str | RichTable) -> None:

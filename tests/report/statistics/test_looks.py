@@ -58,12 +58,12 @@ def test_a_failed_seed_of_either_arm_decides() -> None:
 def test_p_is_scaled_to_the_share_of_its_look_and_the_interval_is_the_deciding_one() -> None:
     known = study(8, 3, 8)
     made = decisions(SEEDS, LOOKS, PAIRS, known, 0.02)
-    far = decided_contrast(known, PAIRS[0], SEEDS, made[PAIRS[0]])
+    far = decided_contrast(known, PAIRS[0], SEEDS, made[PAIRS[0]], True)
     assert far is not None and far.n == 3
     share = Rule(LOOKS).alpha_at(0)
     assert far.adjusted_p == pytest.approx(made[PAIRS[0]].p * 0.05 / share)
     assert (far.low, far.high) == pytest.approx((made[PAIRS[0]].low, made[PAIRS[0]].high))
-    near = decided_contrast(known, PAIRS[1], SEEDS, made[PAIRS[1]])
+    near = decided_contrast(known, PAIRS[1], SEEDS, made[PAIRS[1]], True)
     assert near is not None and near.within is not None and near.within.equivalent
     assert -0.02 <= near.within.low < near.within.high <= 0.02
 

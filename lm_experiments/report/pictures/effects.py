@@ -1,0 +1,39 @@
+"""Draw main effects and interactions of a grid with their 95 % intervals."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from lm_experiments.report.pictures.forest import COLORS
+from lm_experiments.report.pictures.intervals import Bar, interval_panel, shown_of
+from lm_experiments.report.statistics.verdicts import BETTER, WORSE
+from lm_experiments.report.table.columns import UNITS, p_text
+from lm_experiments.report.table.effects import effect_label, resolved, shown_effects
+from lm_experiments.report.table.rows import Table
+
+if TYPE_CHECKING:
+    from lm_experiments.report.statistics.factorial import Effect
+
+
+def draw_effects(table: Table, path: Path) -> bool:
+    """Write the picture as PNG; False, and no file, where the arms form no grid.
+
+    Main effects are dots, interactions diamonds; coloured where the adjusted p is below .05.
+    """
+    if table.effects is None:
+        return False
+    bars = [_bar(effect) for effect in shown_effects(table.effects)]
+    what = f"main effects (dots) and interactions (diamonds){shown_of(len(bars))}"
+    title = f"{table.sweep.record.name}: {what}"
+    x_label = f"effect ({UNITS[table.metric]}), 95 % interval; below zero lowers the loss"
+    with interval_panel(path, title, x_label, bars):
+        pass
+    return True
+
+
+def _bar(effect: Effect) -> Bar:
+    word = f"p {p_text(effect.adjusted_p)}".replace("p <", "p < ")
+    color = COLORS[BETTER if effect.mean < 0 else WORSE] if resolved(effect) else None
+    mark = "o" if len(effect.factors) == 1 else "D"
+    return Bar(effect_label(effect), effect, word, color, mark)

@@ -1,0 +1,51 @@
+"""The sentences on how far differences depend on the validation text."""
+
+from __future__ import annotations
+
+from lm_experiments.report.statistics.compare import Comparison
+from lm_experiments.report.statistics.text_noise import FEWEST_DOCUMENTS, document_count
+from lm_experiments.report.statistics.verdicts import BETTER, WORSE
+from lm_experiments.report.table.rows import Table
+from lm_experiments.report.table.warnings import listed
+
+
+def text_notes(table: Table) -> list[str]:
+    """How to read the noise over documents, and which verdicts hold for this text alone."""
+    counts = {item.noise.documents for item in table.comparisons if item.noise}
+    if not counts:
+        return _too_few(table)
+    documents = " or ".join(map(str, sorted(counts)))
+    lines = [
+        "se seeds and se docs are standard errors of the difference, over seeds and over the "
+        f"{documents} documents of the validation text; the interval for new text is for fresh "
+        "seeds and a fresh text of the same kind."
+    ]
+    if bound := [item.arm for item in table.comparisons if _bound_to_text(item)]:
+        lines.append(
+            f"For {listed(bound)} the verdict holds for this validation text; for other text of "
+            "the same kind the difference is unresolved (its interval for new text holds zero)."
+        )
+    return lines
+
+
+def _too_few(table: Table) -> list[str]:
+    if table.metric != "val_loss" or not table.comparisons:
+        return []
+    counts = {document_count(run) for run in table.sweep.runs if run.usable} - {None}
+    if not counts or max(filter(None, counts), default=0) >= FEWEST_DOCUMENTS:
+        return []
+    return [
+        f"The validation text has {' or '.join(map(str, sorted(filter(None, counts))))} documents, "
+        f"fewer than the {FEWEST_DOCUMENTS} that a reliable error over documents takes, so that "
+        "error is not shown: differences are for this text."
+    ]
+
+
+def _bound_to_text(item: Comparison) -> bool:
+    """Whether the seeds' interval leaves out zero and that for new text does not."""
+    found, noise = item.contrast, item.noise
+    if item.verdict not in (BETTER, WORSE) or found is None or noise is None:
+        return False
+    if found.low is None or found.high is None:
+        return False
+    return found.low * found.high > 0 >= noise.low * noise.high
