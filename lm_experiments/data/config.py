@@ -52,7 +52,7 @@ class DataConfig:
         val_fraction: the share of the UTF-8 bytes that is for validation.
         split: how validation text is chosen: ``document``, ``tail`` (the last part of the text) or
             ``auto``, which is document from 10 documents on. Streamed corpora draw each document
-            by a hash of its text.
+            by a hash of its text. Equal documents are drawn together.
         split_seed: draws the documents for validation.
         dataset: the dataset's name on the Hugging Face hub, for example roneneldan/TinyStories.
         subset: the configuration of the dataset, for datasets with several.

@@ -13,6 +13,7 @@ from lm_experiments.data.config import DataConfig
 from lm_experiments.data.corpora import TextDigest, check_unchanged, load_documents
 from lm_experiments.data.hashing import hash_of
 from lm_experiments.data.hub import Dataset, is_drawn, limited, source_key
+from lm_experiments.data.overlap import Overlap, PartText
 from lm_experiments.data.progress import EncodingProgress
 from lm_experiments.data.split import split_documents
 from lm_experiments.data.store import StoreWriter
@@ -41,8 +42,8 @@ def encode_in_memory(folder: Path, data: DataConfig, config: Choice, data_hash: 
     sides = zip(SPLIT_NAMES, (split.train, split.val), strict=True)
     labelled = ((name, text) for name, texts in sides for text in texts)
     expected = sum(len(text.encode()) for text in documents.texts)
-    headers, _ = _write(folder, data.name, tokenizer, labelled, expected)
-    _record(folder, data, config, {"data_hash": data_hash, **headers})
+    facts, _ = _write(folder, data.name, tokenizer, labelled, expected)
+    _record(folder, data, config, {"data_hash": data_hash, **facts})
 
 
 def encode_stream(
@@ -58,9 +59,9 @@ def encode_stream(
     amount = "unknown size" if total is None else f"about {size(total)}"
     logger.info("%s is read from %s: text of %s", data.name, data.path or data.dataset, amount)
     tokenizer = _tokenizer(dataset, config)
-    headers, hashes = _write(folder, data.name, tokenizer, _labelled(dataset), total)
+    facts, hashes = _write(folder, data.name, tokenizer, _labelled(dataset), total)
     for name, side in zip(SPLIT_NAMES, ("training", "validation"), strict=True):
-        if not headers[name]["documents"]:
+        if not facts[name]["documents"]:
             raise InputError(
                 f"data.name={data.name} leaves no {side} text; type another "
                 f"data.val_{'split' if data.divided else 'fraction'}, or raise "
@@ -71,37 +72,43 @@ def encode_stream(
             f"data.path={data.path} changed while it was read; start again when it is complete"
         )
     files = {split: dataset.files(split) for split in dataset.splits}
-    facts = {"data_hash": hash_of(hashes), "files": files, **headers}
-    _record(folder, data, config, facts)
+    _record(folder, data, config, {"data_hash": hash_of(hashes), "files": files, **facts})
 
 
-def recorded_hash(folder: Path) -> str:
-    """Return the data hash of a prepared folder; raises `InputError` if it is damaged."""
+def recorded(folder: Path) -> tuple[str, dict[str, Overlap]]:
+    """Return the data hash of a prepared folder, and what of each held-out part is in training.
+
+    Raises `InputError` if the record is damaged. Folders of earlier versions lack the overlap.
+    """
     try:
         record = json.loads((folder / RECORD).read_text(encoding="utf-8"))
-        return str(record["data_hash"])
-    except (OSError, ValueError, KeyError, TypeError) as error:
+        overlaps = {part: Overlap(**found) for part, found in record.get("overlap", {}).items()}
+        return str(record["data_hash"]), overlaps
+    except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
         raise InputError(f"{folder / RECORD} is damaged; prepare the data again") from error
 
 
 def _write(
     folder: Path, label: str, tokenizer: Tokenizer, documents: Labelled, expected: int | None
 ) -> tuple[dict[str, Any], dict[str, str]]:
-    """Write the tokenizer and both stores; return the header and the text's hash of each."""
+    """Write the tokenizer and both stores; return what to record, and the hash of each text."""
     tokenizer.save(folder / "tokenizer.json")
     writers = {name: StoreWriter(folder / f"{name}.bin", tokenizer) for name in SPLIT_NAMES}
     digests = {name: TextDigest() for name in SPLIT_NAMES}
+    contents = {name: PartText() for name in SPLIT_NAMES}
     token_bytes = 2 if tokenizer.vocab_size <= 1 << 16 else 4
     progress = EncodingProgress(label, expected, token_bytes)
     with writers["train"], writers["val"], progress:
         for name, batch in _batches(documents):
             sizes = [digests[name].add(text) for text in batch]
+            contents[name].add(batch)
             encoded = tokenizer.encode_batch(batch)
             for ids, text_bytes in zip(encoded, sizes, strict=True):
                 writers[name].add(ids, text_bytes)
             progress.add(len(batch), sum(sizes), sum(map(len, encoded)) + len(encoded))
-    headers = {name: writer.header for name, writer in writers.items()}
-    return headers, {name: digest.hexdigest() for name, digest in digests.items()}
+    facts = {name: writer.header for name, writer in writers.items()}
+    facts["overlap"] = {"val": asdict(contents["val"].overlap(contents["train"]))}
+    return facts, {name: digest.hexdigest() for name, digest in digests.items()}
 
 
 def _tokenizer(dataset: Dataset, config: Choice) -> Tokenizer:

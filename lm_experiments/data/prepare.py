@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 import os
 import shutil
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -16,10 +17,11 @@ from lm_experiments.data.encode_corpus import (
     SPLIT_NAMES,
     encode_in_memory,
     encode_stream,
-    recorded_hash,
+    recorded,
 )
 from lm_experiments.data.hashing import hash_of
 from lm_experiments.data.hub import source_key
+from lm_experiments.data.overlap import Overlap
 from lm_experiments.data.store import VERSION, TokenStore
 from lm_experiments.data.token_files import open_token_files
 from lm_experiments.data.tokenizers import (
@@ -40,7 +42,8 @@ class PreparedData:
     """Both token stores with the tokenizer that encoded them.
 
     `data_hash` is the content hash of the corpus. `directory` is the cached folder, or for
-    `data=tokens` the folder of the token files.
+    `data=tokens` the folder of the token files. `overlaps` says what of a held-out part occurs in
+    training, by the part's name; it lacks parts of which it is not known.
     """
 
     train: TokenStore
@@ -48,6 +51,7 @@ class PreparedData:
     tokenizer: Tokenizer
     data_hash: str
     directory: Path
+    overlaps: Mapping[str, Overlap]
 
 
 def prepare(data: DataConfig, tokenizer: Choice, cache_dir: Path) -> PreparedData:
@@ -60,7 +64,7 @@ def prepare(data: DataConfig, tokenizer: Choice, cache_dir: Path) -> PreparedDat
     if data.name == "tokens":
         built = train_tokenizer((), tokenizer)
         train, val, tokens_hash = open_token_files(data, built, cache_dir)
-        return PreparedData(train, val, built, tokens_hash, train.path.parent)
+        return PreparedData(train, val, built, tokens_hash, train.path.parent, {})
     key = source_key(data, cache_dir) if data.name in STREAMED else content_hash(data)
     options = options_of("tokenizer", tokenizer)
     known = [field.name for field in fields_of(options.__class__) if field.use.in_hash]
@@ -68,16 +72,14 @@ def prepare(data: DataConfig, tokenizer: Choice, cache_dir: Path) -> PreparedDat
     chosen |= {"name": tokenizer.name, "files": files_hash(tokenizer)}
     folder_key = hash_of({"data": key, "tokenizer": chosen, "store": VERSION})
     directory = cache_dir / f"{data.name}-{tokenizer.name}-{folder_key[:12]}"
-    # Streamed text is hashed while it is read; the hash of other text is its key.
-    data_hash = None if data.name in STREAMED else key
-    prepared = _reuse(directory, data_hash)
+    prepared = _reuse(directory)
     if prepared is None:
         cache_dir.mkdir(parents=True, exist_ok=True)
         with _held(FileLock(cache_dir / f"{directory.name}.lock")):
-            prepared = _reuse(directory, data_hash)
+            prepared = _reuse(directory)
             if prepared is None:
                 _build(data, tokenizer, directory, key)
-                prepared = _open(directory, data_hash)
+                prepared = _open(directory)
     if prepared.val.unknown:
         logger.warning(
             "%d of %d validation tokens are characters that the training text lacks; they are "
@@ -98,23 +100,23 @@ def _held(lock: FileLock) -> FileLock:
     return lock
 
 
-def _reuse(directory: Path, data_hash: str | None) -> PreparedData | None:
+def _reuse(directory: Path) -> PreparedData | None:
     if not directory.exists():
         return None
     try:
-        return _open(directory, data_hash)
+        return _open(directory)
     except InputError as error:
         logger.warning("the prepared data is damaged and is built again: %s", error)
         return None
 
 
-def _open(directory: Path, data_hash: str | None) -> PreparedData:
+def _open(directory: Path) -> PreparedData:
     tokenizer = load_tokenizer(directory / "tokenizer.json")
     train, val = (
         TokenStore.open(directory / f"{name}.bin", tokenizer.fingerprint) for name in SPLIT_NAMES
     )
-    data_hash = data_hash or recorded_hash(directory)
-    return PreparedData(train, val, tokenizer, data_hash, directory)
+    data_hash, overlaps = recorded(directory)
+    return PreparedData(train, val, tokenizer, data_hash, directory, overlaps)
 
 
 def _build(data: DataConfig, config: Choice, directory: Path, key: str) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
 
@@ -21,23 +22,27 @@ class Split:
     val: list[str]
 
 
-def split_rule(config: DataConfig, documents: int) -> dict[str, str | int | float]:
+def split_rule(config: DataConfig, documents: int, distinct: int) -> dict[str, str | int | float]:
     """Return what determines the split of this many documents, with `auto` resolved."""
     auto = "document" if documents >= FEWEST_DOCUMENTS else "tail"
     kind = auto if config.split == "auto" else config.split
     rule: dict[str, str | int | float] = {"kind": kind, "val_fraction": config.val_fraction}
-    # The tail split is not random, so the seed does not count.
-    return rule | {"seed": config.split_seed} if kind == "document" else rule
+    if kind == "tail":
+        # It is not random, so the seed does not count.
+        return rule
+    rule["seed"] = config.split_seed
+    return rule | {"duplicates": "together"} if distinct < documents else rule
 
 
 def split_documents(texts: Sequence[str], config: DataConfig) -> Split:
     """Split documents so that about `val_fraction` of their bytes are for validation.
 
-    Raises `InputError` if either side would be empty.
+    By document, documents of exactly the same text are all on the side that is drawn for the first
+    of them. Raises `InputError` if either side would be empty.
     """
     sizes = [len(text.encode()) for text in texts]
     target = config.val_fraction * sum(sizes)
-    if split_rule(config, len(texts))["kind"] == "document":
+    if split_rule(config, len(texts), len(set(texts)))["kind"] == "document":
         split = _by_document(texts, sizes, target, config.split_seed)
     else:
         split = _by_tail(texts, sizes, target)
@@ -53,15 +58,18 @@ def split_documents(texts: Sequence[str], config: DataConfig) -> Split:
 
 def _by_document(texts: Sequence[str], sizes: list[int], target: float, seed: int) -> Split:
     """Take random documents for validation as long as they bring it closer to `target` bytes."""
-    chosen: set[int] = set()
+    copies = Counter(texts)
+    firsts = {text: index for index, text in reversed([*enumerate(texts)])}
+    chosen: set[str] = set()
     taken = 0
     for index in keyed_generator("split", seed).permutation(len(texts)).tolist():
-        if abs(taken + sizes[index] - target) < abs(taken - target):
-            chosen.add(index)
-            taken += sizes[index]
+        text, size = texts[index], sizes[index] * copies[texts[index]]
+        if firsts[text] == index and abs(taken + size - target) < abs(taken - target):
+            chosen.add(text)
+            taken += size
     return Split(
-        [text for index, text in enumerate(texts) if index not in chosen],
-        [text for index, text in enumerate(texts) if index in chosen],
+        [text for text in texts if text not in chosen],
+        [text for text in texts if text in chosen],
     )
 
 

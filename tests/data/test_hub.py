@@ -17,6 +17,7 @@ from dataset_folders import LAYOUTS, SEPARATOR, TRAIN, VAL, as_jsonl, as_parquet
 
 from lm_experiments.data import DataConfig, encode_corpus, hub, prepare
 from lm_experiments.data.hashing import hash_of
+from lm_experiments.data.overlap import Overlap
 from lm_experiments.data.prepare import PreparedData
 from lm_experiments.data.store import StoreWriter
 from lm_experiments.errors import InputError
@@ -64,6 +65,13 @@ def test_every_layout_gives_the_same_documents(tmp_path: Path, layout: str) -> N
     assert texts(data, "val") == VAL
     assert data.train.bytes == sum(map(len, TRAIN))
     assert data.data_hash == hash_of({"train": text_hash(TRAIN), "val": text_hash(VAL)})
+
+
+def test_what_occurs_in_the_training_split_is_counted(tmp_path: Path) -> None:
+    words = " ".join(f"word{index}" for index in range(20))
+    folder = as_jsonl(tmp_path / "jsonl", ["one", f"{words} more", "two"], ["two", "three", words])
+    data = prepared(tmp_path, rows(folder, val_split="validation"))
+    assert data.overlaps == {"val": Overlap(3, 1, 8, 8)}
 
 
 def test_a_folder_without_the_usual_files_is_taken_as_laid_out_with_a_warning(

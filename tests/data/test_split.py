@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 
 from lm_experiments.data import DataConfig, Split, load_documents, split_documents
+from lm_experiments.data.hashing import keyed_generator
 from lm_experiments.errors import InputError
 
 
@@ -30,6 +31,35 @@ def test_by_document_is_drawn_from_the_seed() -> None:
     assert split(texts, "document") == split(texts, "document")
     assert split(texts, "document").val != split(texts, "document", seed=1).val
     assert split(texts, "document").val != texts[-len(split(texts, "document").val) :]
+
+
+@pytest.mark.parametrize("seed", range(5))
+def test_equal_documents_are_on_one_side(seed: int) -> None:
+    texts = [*documents(20), *documents(20)[::-1]]
+    divided = split(texts, "document", 0.2, seed)
+    assert not set(divided.train) & set(divided.val)
+    assert divided.val == [text for text in texts if text in set(divided.val)]
+    assert len(divided.train) + len(divided.val) == 40
+    share = sum(map(len, divided.val)) / sum(map(len, texts))
+    assert share == pytest.approx(0.2, abs=0.03)
+
+
+def test_a_document_is_no_likelier_for_validation_where_it_has_copies() -> None:
+    texts = [*documents(100), *documents(50) * 3]
+    copied = set(documents(50))
+    drawn = [text for seed in range(40) for text in set(split(texts, "document", 0.2, seed).val)]
+    assert sum(text in copied for text in drawn) / len(drawn) == pytest.approx(0.5, abs=0.05)
+
+
+def test_without_equal_documents_the_split_is_that_of_the_drawn_order() -> None:
+    texts = documents(50)
+    order = keyed_generator("split", 3).permutation(50).tolist()
+    target, taken, chosen = 0.3 * sum(map(len, texts)), 0, set()
+    for index in order:
+        if abs(taken + len(texts[index]) - target) < abs(taken - target):
+            chosen.add(index)
+            taken += len(texts[index])
+    assert split(texts, "document", 0.3, 3).val == [texts[index] for index in sorted(chosen)]
 
 
 def test_a_huge_document_stays_in_training() -> None:
