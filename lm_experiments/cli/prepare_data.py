@@ -45,13 +45,13 @@ def prepare_job(config: DictConfig) -> None:
     except (ValueError, OSError) as error:
         # Hydra would print of its own before it.
         refuse(error, sys.argv[1:])
-    for side, store in {"train": prepared.train, "val": prepared.val}.items():
+    for side, store in {"train": prepared.train, **prepared.held_out}.items():
         words = [f"{side}: {len(store.tokens):,} tokens"]
         if store.documents is not None:
             words.append(f"{store.documents:,} documents")
         if store.bytes is not None:
             words.append(f"{store.bytes:,} bytes of text ({size(store.bytes)})")
         print(", ".join(words))
-    print(*overlap_lines(prepared.overlaps, ["val"]), sep="\n")
+    print(*overlap_lines(prepared.overlaps, prepared.held_out), sep="\n")
     print(f"vocabulary: {prepared.tokenizer.vocab_size:,}; data hash: {prepared.data_hash[:8]}")
     print(f"ready after {duration(time.monotonic() - started)} in {prepared.directory}")

@@ -1,18 +1,19 @@
-"""Encode a corpus: write its tokenizer and both token stores to a folder."""
+"""Encode a corpus: write its tokenizer and the token store of each part to a folder."""
 
 from __future__ import annotations
 
 import json
 import logging
 from collections.abc import Iterable, Iterator
+from contextlib import ExitStack
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
-from lm_experiments.data.config import DataConfig
+from lm_experiments.data.config import PARTS, DataConfig
 from lm_experiments.data.corpora import TextDigest, check_unchanged, load_documents
 from lm_experiments.data.hashing import hash_of
-from lm_experiments.data.hub import Dataset, is_drawn, limited, source_key
+from lm_experiments.data.hub import Dataset, limited, part_of, source_key
 from lm_experiments.data.overlap import Overlap, PartText
 from lm_experiments.data.progress import EncodingProgress
 from lm_experiments.data.split import split_documents
@@ -22,7 +23,6 @@ from lm_experiments.errors import InputError
 from lm_experiments.registry import Choice, options_of, plain_choice
 from lm_experiments.rundir.words import size
 
-SPLIT_NAMES = ("train", "val")
 RECORD = "prepared.json"
 BATCH_DOCUMENTS = 1000
 BATCH_CHARACTERS = 1 << 24
@@ -39,10 +39,9 @@ def encode_in_memory(folder: Path, data: DataConfig, config: Choice, data_hash: 
     split = split_documents(documents.texts, data)
     logger.info("training the %s tokenizer on %d documents", config.name, len(split.train))
     tokenizer = train_tokenizer(split.train, config)
-    sides = zip(SPLIT_NAMES, (split.train, split.val), strict=True)
-    labelled = ((name, text) for name, texts in sides for text in texts)
+    labelled = ((name, text) for name in data.parts for text in getattr(split, name))
     expected = sum(len(text.encode()) for text in documents.texts)
-    facts, _ = _write(folder, data.name, tokenizer, labelled, expected)
+    facts, _ = _write(folder, data, tokenizer, labelled, expected)
     _record(folder, data, config, {"data_hash": data_hash, **facts})
 
 
@@ -59,12 +58,13 @@ def encode_stream(
     amount = "unknown size" if total is None else f"about {size(total)}"
     logger.info("%s is read from %s: text of %s", data.name, data.path or data.dataset, amount)
     tokenizer = _tokenizer(dataset, config)
-    facts, hashes = _write(folder, data.name, tokenizer, _labelled(dataset), total)
-    for name, side in zip(SPLIT_NAMES, ("training", "validation"), strict=True):
+    facts, hashes = _write(folder, data, tokenizer, _labelled(dataset), total)
+    for name in data.parts:
         if not facts[name]["documents"]:
+            of_validation = "val_split" if data.divided else "val_fraction"
             raise InputError(
-                f"data.name={data.name} leaves no {side} text; type another "
-                f"data.val_{'split' if data.divided else 'fraction'}, or raise "
+                f"data.name={data.name} leaves no {PARTS[name]} text; type another "
+                f"data.{'test_fraction' if name == 'test' else of_validation}, or raise "
                 "data.max_documents and data.max_bytes where they are set"
             )
     if data.path and source_key(data, cache_dir) != key:
@@ -89,16 +89,18 @@ def recorded(folder: Path) -> tuple[str, dict[str, Overlap]]:
 
 
 def _write(
-    folder: Path, label: str, tokenizer: Tokenizer, documents: Labelled, expected: int | None
+    folder: Path, data: DataConfig, tokenizer: Tokenizer, documents: Labelled, expected: int | None
 ) -> tuple[dict[str, Any], dict[str, str]]:
-    """Write the tokenizer and both stores; return what to record, and the hash of each text."""
+    """Write the tokenizer and all stores; return what to record, and the hash of each text."""
     tokenizer.save(folder / "tokenizer.json")
-    writers = {name: StoreWriter(folder / f"{name}.bin", tokenizer) for name in SPLIT_NAMES}
-    digests = {name: TextDigest() for name in SPLIT_NAMES}
-    contents = {name: PartText() for name in SPLIT_NAMES}
+    writers = {name: StoreWriter(folder / f"{name}.bin", tokenizer) for name in data.parts}
+    digests = {name: TextDigest() for name in data.parts}
+    contents = {name: PartText() for name in data.parts}
     token_bytes = 2 if tokenizer.vocab_size <= 1 << 16 else 4
-    progress = EncodingProgress(label, expected, token_bytes)
-    with writers["train"], writers["val"], progress:
+    progress = EncodingProgress(data.name, expected, token_bytes)
+    with ExitStack() as files, progress:
+        for writer in writers.values():
+            files.enter_context(writer)
         for name, batch in _batches(documents):
             sizes = [digests[name].add(text) for text in batch]
             contents[name].add(batch)
@@ -107,7 +109,8 @@ def _write(
                 writers[name].add(ids, text_bytes)
             progress.add(len(batch), sum(sizes), sum(map(len, encoded)) + len(encoded))
     facts = {name: writer.header for name, writer in writers.items()}
-    facts["overlap"] = {"val": asdict(contents["val"].overlap(contents["train"]))}
+    train = contents.pop("train")
+    facts["overlap"] = {name: asdict(part.overlap(train)) for name, part in contents.items()}
     return facts, {name: digest.hexdigest() for name, digest in digests.items()}
 
 
@@ -124,16 +127,15 @@ def _labelled(dataset: Dataset) -> Iterator[tuple[str, str]]:
     """Yield every document, labelled with its split, in reading order."""
     train, *val = dataset.splits
     for text in dataset.documents(train):
-        drawn = not val and is_drawn(text, dataset.config)
-        yield "val" if drawn else "train", text
+        yield part_of(text, dataset.config), text
     for split in val:
         yield from (("val", text) for text in dataset.documents(split))
 
 
 def _batches(documents: Labelled) -> Iterator[tuple[str, list[str]]]:
-    """Yield batches of documents of one split; the order within a split is kept."""
-    pending: dict[str, list[str]] = {name: [] for name in SPLIT_NAMES}
-    characters = dict.fromkeys(SPLIT_NAMES, 0)
+    """Yield batches of documents of one part; the order within a part is kept."""
+    pending: dict[str, list[str]] = {name: [] for name in PARTS}
+    characters = dict.fromkeys(PARTS, 0)
     for name, text in documents:
         pending[name].append(text)
         characters[name] += len(text)

@@ -11,6 +11,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
+from lm_experiments.data.config import PARTS
 from lm_experiments.data.tokenizer_sample import chunks
 
 LENGTH = 13
@@ -20,7 +21,6 @@ MOST = 1 << 23
 """The most hashes kept of one part's documents or sequences: 64 MiB."""
 
 PIECES = 64
-SIDES = {"val": "validation", "test": "test"}
 _FACTOR = np.uint64(0x9E3779B97F4A7C15)
 _SPACES = bytes.maketrans(string.punctuation.encode(), b" " * len(string.punctuation))
 
@@ -111,10 +111,10 @@ class PartText:
 def overlap_lines(overlaps: Mapping[str, Overlap], parts: Iterable[str]) -> list[str]:
     """Return a line for each held-out part; `overlaps` lacks those of which it is not known."""
     unknown = (
-        "how much of it occurs in training is not known, as it came as tokens or was prepared by an "
-        "earlier version"
+        "how much of it occurs in training is not known, as it came as tokens or was prepared by "
+        "an earlier version"
     )
-    return [f"{SIDES[part]} text: {overlaps.get(part, unknown)}" for part in parts]
+    return [f"{PARTS[part]} text: {overlaps.get(part, unknown)}" for part in parts]
 
 
 def _pieces(texts: Iterable[str]) -> Iterator[list[bytes]]:

@@ -5,16 +5,15 @@ from __future__ import annotations
 import logging
 import os
 import shutil
-from collections.abc import Mapping
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
 
 from filelock import FileLock, Timeout
 
-from lm_experiments.data.config import STREAMED, DataConfig, check_pair
+from lm_experiments.data.config import PARTS, STREAMED, DataConfig, check_pair
 from lm_experiments.data.corpora import content_hash
 from lm_experiments.data.encode_corpus import (
-    SPLIT_NAMES,
     encode_in_memory,
     encode_stream,
     recorded,
@@ -39,11 +38,12 @@ logger = logging.getLogger(__name__)
 
 @dataclass(frozen=True)
 class PreparedData:
-    """Both token stores with the tokenizer that encoded them.
+    """The token store of each part with the tokenizer that encoded them.
 
-    `data_hash` is the content hash of the corpus. `directory` is the cached folder, or for
-    `data=tokens` the folder of the token files. `overlaps` says what of a held-out part occurs in
-    training, by the part's name; it lacks parts of which it is not known.
+    `test` is None where no test text is asked for. `data_hash` is the content hash of the corpus.
+    `directory` is the cached folder, or for `data=tokens` the folder of the token files. `overlaps`
+    says what of a held-out part occurs in training, by the part's name; it lacks parts of which it
+    is not known.
     """
 
     train: TokenStore
@@ -51,7 +51,14 @@ class PreparedData:
     tokenizer: Tokenizer
     data_hash: str
     directory: Path
-    overlaps: Mapping[str, Overlap]
+    overlaps: Mapping[str, Overlap] = field(default_factory=dict)
+    test: TokenStore | None = None
+
+    @property
+    def held_out(self) -> dict[str, TokenStore]:
+        """The parts that are not trained on, by name."""
+        stores = {"val": self.val, "test": self.test}
+        return {part: store for part, store in stores.items() if store is not None}
 
 
 def prepare(data: DataConfig, tokenizer: Choice, cache_dir: Path) -> PreparedData:
@@ -64,7 +71,7 @@ def prepare(data: DataConfig, tokenizer: Choice, cache_dir: Path) -> PreparedDat
     if data.name == "tokens":
         built = train_tokenizer((), tokenizer)
         train, val, tokens_hash = open_token_files(data, built, cache_dir)
-        return PreparedData(train, val, built, tokens_hash, train.path.parent, {})
+        return PreparedData(train, val, built, tokens_hash, train.path.parent)
     key = source_key(data, cache_dir) if data.name in STREAMED else content_hash(data)
     options = options_of("tokenizer", tokenizer)
     known = [field.name for field in fields_of(options.__class__) if field.use.in_hash]
@@ -72,21 +79,23 @@ def prepare(data: DataConfig, tokenizer: Choice, cache_dir: Path) -> PreparedDat
     chosen |= {"name": tokenizer.name, "files": files_hash(tokenizer)}
     folder_key = hash_of({"data": key, "tokenizer": chosen, "store": VERSION})
     directory = cache_dir / f"{data.name}-{tokenizer.name}-{folder_key[:12]}"
-    prepared = _reuse(directory)
+    prepared = _reuse(directory, data.parts)
     if prepared is None:
         cache_dir.mkdir(parents=True, exist_ok=True)
         with _held(FileLock(cache_dir / f"{directory.name}.lock")):
-            prepared = _reuse(directory)
+            prepared = _reuse(directory, data.parts)
             if prepared is None:
                 _build(data, tokenizer, directory, key)
-                prepared = _open(directory)
-    if prepared.val.unknown:
-        logger.warning(
-            "%d of %d validation tokens are characters that the training text lacks; they are "
-            "encoded as unknown, which makes bits per byte too low",
-            prepared.val.unknown,
-            len(prepared.val.tokens),
-        )
+                prepared = _open(directory, data.parts)
+    for part, store in prepared.held_out.items():
+        if store.unknown:
+            logger.warning(
+                "%d of %d %s tokens are characters that the training text lacks; they are encoded "
+                "as unknown, which makes bits per byte too low",
+                store.unknown,
+                len(store.tokens),
+                PARTS[part],
+            )
     return prepared
 
 
@@ -100,23 +109,25 @@ def _held(lock: FileLock) -> FileLock:
     return lock
 
 
-def _reuse(directory: Path) -> PreparedData | None:
+def _reuse(directory: Path, parts: Sequence[str]) -> PreparedData | None:
     if not directory.exists():
         return None
     try:
-        return _open(directory)
+        return _open(directory, parts)
     except InputError as error:
         logger.warning("the prepared data is damaged and is built again: %s", error)
         return None
 
 
-def _open(directory: Path) -> PreparedData:
+def _open(directory: Path, parts: Sequence[str]) -> PreparedData:
     tokenizer = load_tokenizer(directory / "tokenizer.json")
-    train, val = (
-        TokenStore.open(directory / f"{name}.bin", tokenizer.fingerprint) for name in SPLIT_NAMES
-    )
+    stores = {
+        part: TokenStore.open(directory / f"{part}.bin", tokenizer.fingerprint) for part in parts
+    }
     data_hash, overlaps = recorded(directory)
-    return PreparedData(train, val, tokenizer, data_hash, directory, overlaps)
+    return PreparedData(
+        **stores, tokenizer=tokenizer, data_hash=data_hash, directory=directory, overlaps=overlaps
+    )
 
 
 def _build(data: DataConfig, config: Choice, directory: Path, key: str) -> None:

@@ -100,7 +100,8 @@ def _overlaps(arms: Mapping[str, PlannedRun]) -> list[str]:
     """Return what of the held-out text occurs in training, with the arms where they differ."""
     by_line: dict[str, list[str]] = {}
     for arm, run in arms.items():
-        for line in overlap_lines(corpus_of(run.config).overlaps, ["val"]):
+        corpus = corpus_of(run.config)
+        for line in overlap_lines(corpus.overlaps, corpus.held_out):
             by_line.setdefault(line, []).append(arm)
     return [
         f"{line}." if len(named) == len(arms) else f"{line} ({_some(named)})."

@@ -7,6 +7,7 @@ import logging
 import shutil
 import subprocess
 import sys
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -80,6 +81,21 @@ def test_a_folder_of_an_earlier_version_is_used_though_its_overlap_is_not_known(
     (first.directory / "prepared.json").write_text(json.dumps(record))
     again = prepare(data, BYTES, tmp_path)
     assert (again.overlaps, again.data_hash) == ({}, first.data_hash)
+
+
+def test_the_test_part_is_prepared_where_it_is_asked_for(data: DataConfig, tmp_path: Path) -> None:
+    without = prepare(data, BYTES, tmp_path)
+    asked = replace(data, test_fraction=0.2)
+    for _ in range(2):  # the second call reuses the folder
+        prepared = prepare(asked, BYTES, tmp_path)
+        assert prepared.test is not None
+        assert prepared.train.documents + prepared.test.documents == without.train.documents
+        assert np.array_equal(prepared.val.tokens, without.val.tokens)
+        assert set(prepared.overlaps) == {"val", "test"}
+    assert without.test is None
+    assert prepared.data_hash != without.data_hash
+    (prepared.directory / "test.bin").unlink()
+    assert prepare(asked, BYTES, tmp_path).test.documents == prepared.test.documents
 
 
 def test_the_bible_in_bytes(tmp_path: Path) -> None:

@@ -80,6 +80,41 @@ def test_the_tail_at_a_boundary_of_documents() -> None:
     assert split(["01234567", "89"], "tail", 0.2) == Split(["01234567"], ["89"])
 
 
+@pytest.mark.parametrize("kind", ["document", "tail"])
+def test_the_test_text_is_taken_from_training_alone(kind: str) -> None:
+    texts = [*documents(200), *documents(20)]
+    options = {"split": kind, "val_fraction": 0.1}
+    without = split_documents(texts, DataConfig(**options))
+    divided = split_documents(texts, DataConfig(**options, test_fraction=0.2))
+    assert without.test == []
+    assert divided.val == without.val
+    together = sorted("".join([*divided.train, *divided.test, *divided.val]))
+    assert together == sorted("".join(texts))
+    assert sum(map(len, divided.test)) / sum(map(len, texts)) == pytest.approx(0.2, abs=0.01)
+
+
+def test_equal_documents_are_in_one_of_three_parts() -> None:
+    texts = [*documents(60), *documents(60)]
+    divided = split_documents(texts, DataConfig(val_fraction=0.2, test_fraction=0.3))
+    parts = [set(divided.train), set(divided.val), set(divided.test)]
+    assert sum(map(len, parts)) == len(set(texts))
+    assert all(parts)
+
+
+def test_the_test_tail_is_before_the_validation_tail() -> None:
+    data = DataConfig(split="tail", val_fraction=0.3, test_fraction=0.2)
+    assert split_documents(["0123456789"], data) == Split(["01234"], ["789"], ["56"])
+    data = DataConfig(split="tail", val_fraction=0.1, test_fraction=0.89)
+    with pytest.raises(InputError, match="leaves no training text"):
+        split_documents(["é789"], data)
+
+
+def test_an_empty_test_text_is_refused() -> None:
+    data = DataConfig(split="document", val_fraction=0.4, test_fraction=0.05)
+    with pytest.raises(InputError, match=r"data\.test_fraction=0\.05 of 3 .* leaves no test text"):
+        split_documents(["long one", "long two", "long six"], data)
+
+
 @pytest.mark.parametrize(
     ("texts", "kind", "fraction", "side"),
     [
