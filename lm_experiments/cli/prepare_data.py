@@ -11,7 +11,7 @@ from omegaconf import DictConfig
 from lm_experiments.cli import train as command
 from lm_experiments.cli.arguments import shown_log
 from lm_experiments.cli.errors import refuse
-from lm_experiments.data import prepare
+from lm_experiments.data import overlap_lines, prepare
 from lm_experiments.errors import InputError
 from lm_experiments.rundir.parse import build
 from lm_experiments.rundir.words import duration, size
@@ -45,12 +45,13 @@ def prepare_job(config: DictConfig) -> None:
     except (ValueError, OSError) as error:
         # Hydra would print of its own before it.
         refuse(error, sys.argv[1:])
-    for side, store in {"train": prepared.train, "val": prepared.val}.items():
+    for side, store in {"train": prepared.train, **prepared.held_out}.items():
         words = [f"{side}: {len(store.tokens):,} tokens"]
         if store.documents is not None:
             words.append(f"{store.documents:,} documents")
         if store.bytes is not None:
             words.append(f"{store.bytes:,} bytes of text ({size(store.bytes)})")
         print(", ".join(words))
+    print(*overlap_lines(prepared.overlaps, prepared.held_out), sep="\n")
     print(f"vocabulary: {prepared.tokenizer.vocab_size:,}; data hash: {prepared.data_hash[:8]}")
     print(f"ready after {duration(time.monotonic() - started)} in {prepared.directory}")

@@ -19,6 +19,7 @@ from lm_experiments.data.batches import (
 )
 from lm_experiments.data.config import DataConfig, check_pair
 from lm_experiments.data.corpora import Documents, content_hash, load_documents
+from lm_experiments.data.overlap import overlap_lines
 from lm_experiments.data.prepare import PreparedData, prepare
 from lm_experiments.data.split import Split, split_documents
 from lm_experiments.data.store import TokenStore
@@ -44,6 +45,7 @@ __all__ = [
     "files_hash",
     "load_documents",
     "load_tokenizer",
+    "overlap_lines",
     "prepare",
     "split_documents",
     "train_tokenizer",

@@ -35,13 +35,16 @@ CORPORA: dict[str, tuple[str, ...]] = {
 }
 """Every corpus by name, with the options it reads beside those of the split."""
 
+PARTS = {"train": "training", "val": "validation", "test": "test"}
+"""What a corpus is divided into, with the words for it; there need be no test part."""
+
 STREAMED = tuple(name for name, options in CORPORA.items() if options is _STREAMED)
 """The corpora that are read through `datasets`, a batch of documents at a time."""
 
 
 @dataclass(frozen=True)
 class DataConfig:
-    """One corpus, and how it is divided into training and validation text.
+    """One corpus, and how it is divided into training, validation and test text.
 
     Attributes:
         name: the corpus: kjv, text, tokens, hf, or a dataset known by name.
@@ -50,10 +53,12 @@ class DataConfig:
         separator: cuts text files into documents; null takes whole files, and each line of a
             dataset of text files.
         val_fraction: the share of the UTF-8 bytes that is for validation.
-        split: how validation text is chosen: ``document``, ``tail`` (the last part of the text) or
-            ``auto``, which is document from 10 documents on. Streamed corpora draw each document
-            by a hash of its text.
-        split_seed: draws the documents for validation.
+        test_fraction: the share held out from training, validation and tuning, and measured once
+            after training; 0 for none. It is taken from what would be training text.
+        split: how validation and test text are chosen: ``document``, ``tail`` (the last part of the
+            text) or ``auto``, which is document from 10 documents on. Streamed corpora draw each
+            document by a hash of its text. Equal documents are drawn together.
+        split_seed: draws the documents for validation, and for the test.
         dataset: the dataset's name on the Hugging Face hub, for example roneneldan/TinyStories.
         subset: the configuration of the dataset, for datasets with several.
         revision: its commit, tag or branch; null is the newest when the data is prepared.
@@ -71,6 +76,7 @@ class DataConfig:
     path: Annotated[str | None, Use.SOURCE] = None
     separator: str | None = None
     val_fraction: float = 0.1
+    test_fraction: Annotated[float, Use.SOURCE] = 0.0
     split: str = "auto"
     split_seed: int = 0
     dataset: str | None = None
@@ -95,6 +101,12 @@ class DataConfig:
                 f"data.val_fraction={self.val_fraction} must lie between 0 and 1; "
                 "type for example data.val_fraction=0.1"
             )
+        if not 0 <= self.test_fraction < 1 - self.val_fraction:
+            raise InputError(
+                f"data.test_fraction={self.test_fraction} must be 0 or more, and leave training "
+                f"text beside data.val_fraction={self.val_fraction}; type for example "
+                "data.test_fraction=0.05, or 0 for no test text"
+            )
         if self.separator == "":
             raise InputError("data.separator is empty; type data.separator=null for whole files")
         for option in ("max_documents", "max_bytes"):
@@ -107,6 +119,11 @@ class DataConfig:
         self._check_read()
         self._check_source()
         self._check_division()
+
+    @property
+    def parts(self) -> tuple[str, ...]:
+        """The names of the parts the corpus is divided into, of `PARTS`."""
+        return tuple(part for part in PARTS if part != "test" or self.test_fraction)
 
     @property
     def divided(self) -> bool:
@@ -140,7 +157,14 @@ class DataConfig:
 
     def _check_division(self) -> None:
         default = {field.name: field.default for field in dataclasses.fields(DataConfig)}
-        for option in ("val_fraction", "split", "split_seed") if self.divided else ():
+        if self.name == "tokens" and self.test_fraction:
+            raise InputError(
+                f"data.test_fraction={self.test_fraction} cannot be cut from data=tokens, whose "
+                "documents are not known; type data.test_fraction=0"
+            )
+        # Of a corpus with validation text of its own the seed still draws the test text.
+        unread = ("val_fraction", "split", *(() if self.test_fraction else ("split_seed",)))
+        for option in unread if self.divided else ():
             value = getattr(self, option)
             if value != default[option]:
                 raise InputError(

@@ -67,28 +67,29 @@ def content_hash(config: DataConfig) -> str:
     size or modification time of its files changes.
     """
     if config.name == "kjv":
-        sha256, count = KJV_TEXT_SHA256, KJV_DOCUMENTS
-    else:
-        sha256, count = _summary(config, tuple(map(stamp, _text_files(config))))
-    return _hash_of_split(config, sha256, count)
+        return _hash_of_split(config, KJV_TEXT_SHA256, KJV_DOCUMENTS, KJV_DOCUMENTS)
+    return _hash_of_split(config, *_summary(config, tuple(map(stamp, _text_files(config)))))
 
 
 def check_unchanged(documents: Documents, config: DataConfig, data_hash: str) -> None:
     """Raise `InputError` if the content hash of the documents is not `data_hash`."""
-    if _hash_of_split(config, documents.sha256, len(documents.texts)) != data_hash:
+    if _hash_of_split(config, *_facts(documents)) != data_hash:
         raise InputError(
             f"data.path={config.path} changed while it was read; start again when it is complete"
         )
 
 
-def _hash_of_split(config: DataConfig, sha256: str, count: int) -> str:
-    return hash_of({"text": sha256, "split": split_rule(config, count)})
+def _hash_of_split(config: DataConfig, sha256: str, count: int, distinct: int) -> str:
+    return hash_of({"text": sha256, "split": split_rule(config, count, distinct)})
 
 
 @lru_cache(maxsize=8)
-def _summary(config: DataConfig, stamps: tuple[Stamp, ...]) -> tuple[str, int]:
-    documents = load_documents(config)
-    return documents.sha256, len(documents.texts)
+def _summary(config: DataConfig, stamps: tuple[Stamp, ...]) -> tuple[str, int, int]:
+    return _facts(load_documents(config))
+
+
+def _facts(documents: Documents) -> tuple[str, int, int]:
+    return documents.sha256, len(documents.texts), len(set(documents.texts))
 
 
 def _load_kjv() -> Documents:

@@ -1,18 +1,20 @@
-"""Encode a corpus: write its tokenizer and both token stores to a folder."""
+"""Encode a corpus: write its tokenizer and the token store of each part to a folder."""
 
 from __future__ import annotations
 
 import json
 import logging
 from collections.abc import Iterable, Iterator
+from contextlib import ExitStack
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
-from lm_experiments.data.config import DataConfig
+from lm_experiments.data.config import PARTS, DataConfig
 from lm_experiments.data.corpora import TextDigest, check_unchanged, load_documents
 from lm_experiments.data.hashing import hash_of
-from lm_experiments.data.hub import Dataset, is_drawn, limited, source_key
+from lm_experiments.data.hub import Dataset, limited, part_of, source_key
+from lm_experiments.data.overlap import Overlap, PartText
 from lm_experiments.data.progress import EncodingProgress
 from lm_experiments.data.split import split_documents
 from lm_experiments.data.store import StoreWriter
@@ -21,7 +23,6 @@ from lm_experiments.errors import InputError
 from lm_experiments.registry import Choice, options_of, plain_choice
 from lm_experiments.rundir.words import size
 
-SPLIT_NAMES = ("train", "val")
 RECORD = "prepared.json"
 BATCH_DOCUMENTS = 1000
 BATCH_CHARACTERS = 1 << 24
@@ -38,11 +39,10 @@ def encode_in_memory(folder: Path, data: DataConfig, config: Choice, data_hash: 
     split = split_documents(documents.texts, data)
     logger.info("training the %s tokenizer on %d documents", config.name, len(split.train))
     tokenizer = train_tokenizer(split.train, config)
-    sides = zip(SPLIT_NAMES, (split.train, split.val), strict=True)
-    labelled = ((name, text) for name, texts in sides for text in texts)
+    labelled = ((name, text) for name in data.parts for text in getattr(split, name))
     expected = sum(len(text.encode()) for text in documents.texts)
-    headers, _ = _write(folder, data.name, tokenizer, labelled, expected)
-    _record(folder, data, config, {"data_hash": data_hash, **headers})
+    facts, _ = _write(folder, data, tokenizer, labelled, expected)
+    _record(folder, data, config, {"data_hash": data_hash, **facts})
 
 
 def encode_stream(
@@ -58,12 +58,13 @@ def encode_stream(
     amount = "unknown size" if total is None else f"about {size(total)}"
     logger.info("%s is read from %s: text of %s", data.name, data.path or data.dataset, amount)
     tokenizer = _tokenizer(dataset, config)
-    headers, hashes = _write(folder, data.name, tokenizer, _labelled(dataset), total)
-    for name, side in zip(SPLIT_NAMES, ("training", "validation"), strict=True):
-        if not headers[name]["documents"]:
+    facts, hashes = _write(folder, data, tokenizer, _labelled(dataset), total)
+    for name in data.parts:
+        if not facts[name]["documents"]:
+            of_validation = "val_split" if data.divided else "val_fraction"
             raise InputError(
-                f"data.name={data.name} leaves no {side} text; type another "
-                f"data.val_{'split' if data.divided else 'fraction'}, or raise "
+                f"data.name={data.name} leaves no {PARTS[name]} text; type another "
+                f"data.{'test_fraction' if name == 'test' else of_validation}, or raise "
                 "data.max_documents and data.max_bytes where they are set"
             )
     if data.path and source_key(data, cache_dir) != key:
@@ -71,37 +72,46 @@ def encode_stream(
             f"data.path={data.path} changed while it was read; start again when it is complete"
         )
     files = {split: dataset.files(split) for split in dataset.splits}
-    facts = {"data_hash": hash_of(hashes), "files": files, **headers}
-    _record(folder, data, config, facts)
+    _record(folder, data, config, {"data_hash": hash_of(hashes), "files": files, **facts})
 
 
-def recorded_hash(folder: Path) -> str:
-    """Return the data hash of a prepared folder; raises `InputError` if it is damaged."""
+def recorded(folder: Path) -> tuple[str, dict[str, Overlap]]:
+    """Return the data hash of a prepared folder, and what of each held-out part is in training.
+
+    Raises `InputError` if the record is damaged. Folders of earlier versions lack the overlap.
+    """
     try:
         record = json.loads((folder / RECORD).read_text(encoding="utf-8"))
-        return str(record["data_hash"])
-    except (OSError, ValueError, KeyError, TypeError) as error:
+        overlaps = {part: Overlap(**found) for part, found in record.get("overlap", {}).items()}
+        return str(record["data_hash"]), overlaps
+    except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
         raise InputError(f"{folder / RECORD} is damaged; prepare the data again") from error
 
 
 def _write(
-    folder: Path, label: str, tokenizer: Tokenizer, documents: Labelled, expected: int | None
+    folder: Path, data: DataConfig, tokenizer: Tokenizer, documents: Labelled, expected: int | None
 ) -> tuple[dict[str, Any], dict[str, str]]:
-    """Write the tokenizer and both stores; return the header and the text's hash of each."""
+    """Write the tokenizer and all stores; return what to record, and the hash of each text."""
     tokenizer.save(folder / "tokenizer.json")
-    writers = {name: StoreWriter(folder / f"{name}.bin", tokenizer) for name in SPLIT_NAMES}
-    digests = {name: TextDigest() for name in SPLIT_NAMES}
+    writers = {name: StoreWriter(folder / f"{name}.bin", tokenizer) for name in data.parts}
+    digests = {name: TextDigest() for name in data.parts}
+    contents = {name: PartText() for name in data.parts}
     token_bytes = 2 if tokenizer.vocab_size <= 1 << 16 else 4
-    progress = EncodingProgress(label, expected, token_bytes)
-    with writers["train"], writers["val"], progress:
+    progress = EncodingProgress(data.name, expected, token_bytes)
+    with ExitStack() as files, progress:
+        for writer in writers.values():
+            files.enter_context(writer)
         for name, batch in _batches(documents):
             sizes = [digests[name].add(text) for text in batch]
+            contents[name].add(batch)
             encoded = tokenizer.encode_batch(batch)
             for ids, text_bytes in zip(encoded, sizes, strict=True):
                 writers[name].add(ids, text_bytes)
             progress.add(len(batch), sum(sizes), sum(map(len, encoded)) + len(encoded))
-    headers = {name: writer.header for name, writer in writers.items()}
-    return headers, {name: digest.hexdigest() for name, digest in digests.items()}
+    facts = {name: writer.header for name, writer in writers.items()}
+    train = contents.pop("train")
+    facts["overlap"] = {name: asdict(part.overlap(train)) for name, part in contents.items()}
+    return facts, {name: digest.hexdigest() for name, digest in digests.items()}
 
 
 def _tokenizer(dataset: Dataset, config: Choice) -> Tokenizer:
@@ -117,16 +127,15 @@ def _labelled(dataset: Dataset) -> Iterator[tuple[str, str]]:
     """Yield every document, labelled with its split, in reading order."""
     train, *val = dataset.splits
     for text in dataset.documents(train):
-        drawn = not val and is_drawn(text, dataset.config)
-        yield "val" if drawn else "train", text
+        yield part_of(text, dataset.config), text
     for split in val:
         yield from (("val", text) for text in dataset.documents(split))
 
 
 def _batches(documents: Labelled) -> Iterator[tuple[str, list[str]]]:
-    """Yield batches of documents of one split; the order within a split is kept."""
-    pending: dict[str, list[str]] = {name: [] for name in SPLIT_NAMES}
-    characters = dict.fromkeys(SPLIT_NAMES, 0)
+    """Yield batches of documents of one part; the order within a part is kept."""
+    pending: dict[str, list[str]] = {name: [] for name in PARTS}
+    characters = dict.fromkeys(PARTS, 0)
     for name, text in documents:
         pending[name].append(text)
         characters[name] += len(text)

@@ -34,6 +34,9 @@ def source_key(config: DataConfig, cache_dir: Path) -> str:
     that was newest when it was prepared, so that no network is needed to find it again.
     """
     options = {key: value for key, value in asdict(config).items() if value is not None}
+    if not config.test_fraction:
+        # So that folders are found that were prepared before there was this option.
+        del options["test_fraction"]
     path = options.pop("path", None)
     if path is None:
         return hash_of({"options": options})
@@ -216,10 +219,14 @@ def limited(
         yield text
 
 
-def is_drawn(text: str, config: DataConfig) -> bool:
-    """Whether a document is for validation: a hash of its text, so duplicates stay together."""
+def part_of(text: str, config: DataConfig) -> str:
+    """Return the part of a training split's document, by its text: duplicates stay together."""
     digest = hashlib.sha256(f"{config.split_seed}\n{text}".encode()).digest()
-    return int.from_bytes(digest[:8], "little") < config.val_fraction * 2**64
+    drawn = int.from_bytes(digest[:8], "little")
+    for_validation = 0.0 if config.divided else config.val_fraction
+    if drawn < for_validation * 2**64:
+        return "val"
+    return "test" if drawn < (for_validation + config.test_fraction) * 2**64 else "train"
 
 
 def parquet_text_bytes(file: Any, column: str) -> int:

@@ -5,21 +5,22 @@ from __future__ import annotations
 import logging
 import os
 import shutil
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
 
 from filelock import FileLock, Timeout
 
-from lm_experiments.data.config import STREAMED, DataConfig, check_pair
+from lm_experiments.data.config import PARTS, STREAMED, DataConfig, check_pair
 from lm_experiments.data.corpora import content_hash
 from lm_experiments.data.encode_corpus import (
-    SPLIT_NAMES,
     encode_in_memory,
     encode_stream,
-    recorded_hash,
+    recorded,
 )
 from lm_experiments.data.hashing import hash_of
 from lm_experiments.data.hub import source_key
+from lm_experiments.data.overlap import Overlap
 from lm_experiments.data.store import VERSION, TokenStore
 from lm_experiments.data.token_files import open_token_files
 from lm_experiments.data.tokenizers import (
@@ -37,10 +38,12 @@ logger = logging.getLogger(__name__)
 
 @dataclass(frozen=True)
 class PreparedData:
-    """Both token stores with the tokenizer that encoded them.
+    """The token store of each part with the tokenizer that encoded them.
 
-    `data_hash` is the content hash of the corpus. `directory` is the cached folder, or for
-    `data=tokens` the folder of the token files.
+    `test` is None where no test text is asked for. `data_hash` is the content hash of the corpus.
+    `directory` is the cached folder, or for `data=tokens` the folder of the token files. `overlaps`
+    says what of a held-out part occurs in training, by the part's name; it lacks parts of which it
+    is not known.
     """
 
     train: TokenStore
@@ -48,6 +51,14 @@ class PreparedData:
     tokenizer: Tokenizer
     data_hash: str
     directory: Path
+    overlaps: Mapping[str, Overlap] = field(default_factory=dict)
+    test: TokenStore | None = None
+
+    @property
+    def held_out(self) -> dict[str, TokenStore]:
+        """The parts that are not trained on, by name."""
+        stores = {"val": self.val, "test": self.test}
+        return {part: store for part, store in stores.items() if store is not None}
 
 
 def prepare(data: DataConfig, tokenizer: Choice, cache_dir: Path) -> PreparedData:
@@ -68,23 +79,23 @@ def prepare(data: DataConfig, tokenizer: Choice, cache_dir: Path) -> PreparedDat
     chosen |= {"name": tokenizer.name, "files": files_hash(tokenizer)}
     folder_key = hash_of({"data": key, "tokenizer": chosen, "store": VERSION})
     directory = cache_dir / f"{data.name}-{tokenizer.name}-{folder_key[:12]}"
-    # Streamed text is hashed while it is read; the hash of other text is its key.
-    data_hash = None if data.name in STREAMED else key
-    prepared = _reuse(directory, data_hash)
+    prepared = _reuse(directory, data.parts)
     if prepared is None:
         cache_dir.mkdir(parents=True, exist_ok=True)
         with _held(FileLock(cache_dir / f"{directory.name}.lock")):
-            prepared = _reuse(directory, data_hash)
+            prepared = _reuse(directory, data.parts)
             if prepared is None:
                 _build(data, tokenizer, directory, key)
-                prepared = _open(directory, data_hash)
-    if prepared.val.unknown:
-        logger.warning(
-            "%d of %d validation tokens are characters that the training text lacks; they are "
-            "encoded as unknown, which makes bits per byte too low",
-            prepared.val.unknown,
-            len(prepared.val.tokens),
-        )
+                prepared = _open(directory, data.parts)
+    for part, store in prepared.held_out.items():
+        if store.unknown:
+            logger.warning(
+                "%d of %d %s tokens are characters that the training text lacks; they are encoded "
+                "as unknown, which makes bits per byte too low",
+                store.unknown,
+                len(store.tokens),
+                PARTS[part],
+            )
     return prepared
 
 
@@ -98,23 +109,25 @@ def _held(lock: FileLock) -> FileLock:
     return lock
 
 
-def _reuse(directory: Path, data_hash: str | None) -> PreparedData | None:
+def _reuse(directory: Path, parts: Sequence[str]) -> PreparedData | None:
     if not directory.exists():
         return None
     try:
-        return _open(directory, data_hash)
+        return _open(directory, parts)
     except InputError as error:
         logger.warning("the prepared data is damaged and is built again: %s", error)
         return None
 
 
-def _open(directory: Path, data_hash: str | None) -> PreparedData:
+def _open(directory: Path, parts: Sequence[str]) -> PreparedData:
     tokenizer = load_tokenizer(directory / "tokenizer.json")
-    train, val = (
-        TokenStore.open(directory / f"{name}.bin", tokenizer.fingerprint) for name in SPLIT_NAMES
+    stores = {
+        part: TokenStore.open(directory / f"{part}.bin", tokenizer.fingerprint) for part in parts
+    }
+    data_hash, overlaps = recorded(directory)
+    return PreparedData(
+        **stores, tokenizer=tokenizer, data_hash=data_hash, directory=directory, overlaps=overlaps
     )
-    data_hash = data_hash or recorded_hash(directory)
-    return PreparedData(train, val, tokenizer, data_hash, directory)
 
 
 def _build(data: DataConfig, config: Choice, directory: Path, key: str) -> None:

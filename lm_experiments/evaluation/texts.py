@@ -11,7 +11,7 @@ import numpy as np
 
 from lm_experiments.data import DataConfig, Tokenizer, TokenStore, load_documents, split_documents
 from lm_experiments.data.config import STREAMED
-from lm_experiments.data.hub import Dataset, is_drawn
+from lm_experiments.data.hub import Dataset, part_of
 from lm_experiments.data.store import ShardedTokens, Tokens
 from lm_experiments.errors import InputError
 
@@ -72,7 +72,7 @@ def documents_to_evaluate(data: DataConfig, cache_dir: Path) -> Iterator[str]:
         for split in val:
             yield from dataset.documents(split)
         if not val:
-            yield from (text for text in dataset.documents(train) if is_drawn(text, data))
+            yield from (text for text in dataset.documents(train) if part_of(text, data) == "val")
         return
     documents = load_documents(data).texts
     yield from documents if data.name == "text" else split_documents(documents, data).val

@@ -17,14 +17,16 @@ from lm_experiments.rundir.names import DOCUMENTS, damaged
 
 @dataclass(frozen=True)
 class DocumentLosses:
-    """The losses of the validation documents, in the order of the text.
+    """The losses of the documents of the validation set, or of the test set where there is one.
+
+    They stand in the order of the text.
 
     Runs of one corpus, tokenizer and context have the same documents at the same places. A first
     document that is empty text has no predicted token; it is kept, with 0 tokens.
 
     Attributes:
         sums: nats over the predicted tokens of each document, (documents,), float64. They add up
-            to the run's ``val_loss * val_tokens``, up to rounding.
+            to the run's ``val_loss * val_tokens`` (or that of the test set), up to rounding.
         tokens: how many these are, (documents,), int64; they add up to ``val_tokens``.
     """
 

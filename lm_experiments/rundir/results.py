@@ -47,6 +47,7 @@ class Result:
         outcome: of a run that is done: ok, spiked, degraded, diverged, non-finite, failed-at-init.
         outcome_step: the step at which its outcome showed.
         val_loss: nats per token over the whole validation set, by the last weights.
+        test_loss: nats per token over the test set, which is measured once, after training.
         initial_loss: nats per token of the first training batch.
         gradient_norm_at_init: the global norm of the first gradient.
         eval_context: tokens of context the loss was measured with.
@@ -72,6 +73,9 @@ class Result:
     val_tokens: int | None = None
     bits_per_byte: float | None = None
     perplexity: float | None = None
+    test_loss: float | None = None
+    test_tokens: int | None = None
+    test_bits_per_byte: float | None = None
     initial_loss: float | None = None
     gradient_norm_at_init: float | None = None
     eval_context: int | None = None

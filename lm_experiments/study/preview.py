@@ -8,7 +8,7 @@ from collections.abc import Mapping, Sequence
 
 import torch
 
-from lm_experiments.data import EvaluationBatches
+from lm_experiments.data import EvaluationBatches, overlap_lines
 from lm_experiments.launch.launcher import Launcher
 from lm_experiments.model import build_model
 from lm_experiments.rundir.results import DONE
@@ -54,6 +54,7 @@ def preview(
     for line in [
         *aligned(rows, numbers=True),
         _matching(arms, baseline),
+        *_overlaps(arms),
         *_remarks(arms, starts),
         *_by_rule(study),
     ]:
@@ -103,6 +104,24 @@ def _matching(arms: Mapping[str, PlannedRun], baseline: str) -> str:
     )
 
 
+def _overlaps(arms: Mapping[str, PlannedRun]) -> list[str]:
+    """Return what of the held-out text occurs in training, with the arms where they differ."""
+    by_line: dict[str, list[str]] = {}
+    for arm, run in arms.items():
+        corpus = corpus_of(run.config)
+        for line in overlap_lines(corpus.overlaps, corpus.held_out):
+            by_line.setdefault(line, []).append(arm)
+    return [
+        f"{line}." if len(named) == len(arms) else f"{line} ({_some(named)})."
+        for line, named in by_line.items()
+    ]
+
+
+def _some(arms: Sequence[str]) -> str:
+    more = f" and {len(arms) - SHOWN_ARMS} more" if len(arms) > SHOWN_ARMS else ""
+    return f"{', '.join(arms[:SHOWN_ARMS])}{more}"
+
+
 def _remarks(arms: Mapping[str, PlannedRun], starts: Mapping[str, checks.Start]) -> list[str]:
     """Return the warnings, each once, with the arms it applies to."""
     by_text: dict[str, list[str]] = {}
@@ -117,11 +136,7 @@ def _remarks(arms: Mapping[str, PlannedRun], starts: Mapping[str, checks.Start])
             texts.append(f"starts far from the {expected} its initialisation should give")
         for text in texts:
             by_text.setdefault(text, []).append(arm)
-    lines = []
-    for text, named in by_text.items():
-        more = f" and {len(named) - SHOWN_ARMS} more" if len(named) > SHOWN_ARMS else ""
-        lines.append(f"warning: {text} ({', '.join(named[:SHOWN_ARMS])}{more}).")
-    return lines
+    return [f"warning: {text} ({_some(named)})." for text, named in by_text.items()]
 
 
 def _by_rule(study: Study | None) -> list[str]:

@@ -9,7 +9,13 @@ import torch
 from lightning.pytorch import LightningDataModule, Trainer
 from torch.utils.data import DataLoader, Dataset, Sampler
 
-from lm_experiments.data import IGNORE_INDEX, EvaluationBatches, PreparedData, TrainingBatches
+from lm_experiments.data import (
+    IGNORE_INDEX,
+    EvaluationBatches,
+    PreparedData,
+    TokenStore,
+    TrainingBatches,
+)
 from lm_experiments.training.config import RunConfig
 from lm_experiments.training.world import SINGLE_PROCESS, World
 
@@ -64,7 +70,7 @@ class EvenBatches(Dataset[Any]):
 
 
 class Batches(LightningDataModule):
-    """Training batches from the current step on, and the whole validation set."""
+    """Training batches from the current step on, and the whole validation and test sets."""
 
     def __init__(
         self, config: RunConfig, data: PreparedData, pin_memory: bool, world: World = SINGLE_PROCESS
@@ -91,14 +97,22 @@ class Batches(LightningDataModule):
 
     def val_dataloader(self) -> DataLoader[Any]:
         """Return the whole validation set, once and in order; of several processes each a part."""
-        batches = EvenBatches(self.validation(self.world.rank), len(self.validation(0)))
+        return self._whole(self.data.val)
+
+    def test_dataloader(self) -> DataLoader[Any]:
+        """Return the whole test set likewise; there must be one."""
+        assert self.data.test is not None
+        return self._whole(self.data.test)
+
+    def _whole(self, store: TokenStore) -> DataLoader[Any]:
+        batches = EvenBatches(self.share(store, self.world.rank), len(self.share(store, 0)))
         return DataLoader(batches, batch_size=None, pin_memory=self.pin_memory)
 
-    def validation(self, rank: int) -> EvaluationBatches:
-        """Return a process's part of the validation set."""
+    def share(self, store: TokenStore, rank: int) -> EvaluationBatches:
+        """Return a process's part of the validation or the test set."""
         config = self.config
         return EvaluationBatches(
-            self.data.val.tokens,
+            store.tokens,
             config.model.context_length,
             config.data.eval_batch_size,
             rank,

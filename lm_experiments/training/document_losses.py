@@ -1,4 +1,4 @@
-"""The last validation pass of a run, summed by document."""
+"""The last pass of a run over text that it was not trained on, summed by document."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from lightning.pytorch import Callback, Trainer
 from numpy.typing import NDArray
 from torch import Tensor
 
-from lm_experiments.data import PreparedData
+from lm_experiments.data import PreparedData, TokenStore
 from lm_experiments.data.documents import DocumentSums, document_ends
 from lm_experiments.errors import InputError
 from lm_experiments.rundir.documents import DocumentLosses, write_document_losses
@@ -19,10 +19,11 @@ from lm_experiments.training.batches import Batches
 
 
 class KeepDocumentLosses(Callback):
-    """Writes the loss of every validation document by the weights of the last step.
+    """Writes the loss of every document by the weights of the last step.
 
-    The losses of that pass stay on the device, 4 bytes for each token, until it is over. The file
-    is written before the last checkpoint, which says that the run needs no further validation.
+    The documents are those of the validation set, and of the test set where there is one. The
+    losses of a pass stay on the device, 4 bytes for each token, until it is over. The file is
+    written before the last checkpoint, which says that the run needs no further validation.
     """
 
     def __init__(self, run_dir: Path, batches: Batches) -> None:
@@ -37,26 +38,38 @@ class KeepDocumentLosses(Callback):
         if trainer.global_step == pl_module.config.trainer.max_steps:
             self.losses.append(outputs)
 
+    def on_test_batch_end(self, *args: Any, **keywords: Any) -> None:
+        """Keep the losses of a batch."""
+        self.on_validation_batch_end(*args, **keywords)
+
     def on_validation_end(self, trainer: Trainer, pl_module: Any) -> None:
-        """Sum what was kept over each document and all processes, and write it."""
-        data, world = self.batches.data, self.batches.world
+        """Write what was kept of the validation set."""
+        self._write(self.batches.data.val, pl_module.device)
+
+    def on_test_end(self, trainer: Trainer, pl_module: Any) -> None:
+        """Write what was kept of the test set, in place of the validation set's."""
+        assert self.batches.data.test is not None
+        self._write(self.batches.data.test, pl_module.device)
+
+    def _write(self, store: TokenStore, device: torch.device) -> None:
+        """Sum what was kept over each document and all processes."""
         losses, self.losses = self.losses, []
-        ends = _ends(data) if losses else None
+        ends = _ends(self.batches.data, store) if losses else None
         if ends is None:
             return
-        found = DocumentSums(ends)
-        own = self.batches.validation(world.rank)
+        found, world = DocumentSums(ends), self.batches.world
+        own = self.batches.share(store, world.rank)
         for index, rows in enumerate(losses[: len(own)]):
             found.add(own.starts(index), rows.cpu().numpy())
-        sums = world.add_up(torch.from_numpy(found.sums).to(pl_module.device)).cpu().numpy()
+        sums = world.add_up(torch.from_numpy(found.sums).to(device)).cpu().numpy()
         if world.is_rank_zero:
             write_document_losses(self.run_dir, DocumentLosses(sums, found.tokens))
 
 
-def _ends(data: PreparedData) -> NDArray[np.int64] | None:
-    """Return where validation documents end, None where no token tells."""
+def _ends(data: PreparedData, store: TokenStore) -> NDArray[np.int64] | None:
+    """Return where the documents of a set end, None where no token tells."""
     try:
-        ends = document_ends(data.val.tokens, data.tokenizer.end_of_text_id)
+        ends = document_ends(store.tokens, data.tokenizer.end_of_text_id)
     except InputError:  # ready tokens, whose tokenizer is not known
         return None
     return ends if len(ends) else None

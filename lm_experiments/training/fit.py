@@ -133,7 +133,12 @@ class Run:
         if self.device.compile:
             model.compile()
         self.module = LanguageModel(
-            config, model, self.device.micro_batch_size, data.val.bytes, self.world
+            config,
+            model,
+            self.device.micro_batch_size,
+            data.val.bytes,
+            self.world,
+            data.test.bytes if data.test else None,
         )
         batches = Batches(config, data, self.device.type == "cuda", self.world)
         trainer = self._build_trainer(batches)
@@ -141,6 +146,8 @@ class Run:
         # The last step has a full pass over the validation set.
         if self.module.history.validated_step != trainer.global_step:
             trainer.validate(self.module, datamodule=batches, verbose=False)
+        if data.test is not None:
+            trainer.test(self.module, datamodule=batches, verbose=False)
 
     def _build_loggers(self) -> RunLoggers:
         config = self.config

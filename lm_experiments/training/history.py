@@ -24,6 +24,8 @@ class History:
         self.validation: dict[str, float] = {}
         self.validation_tokens = 0
         self.validated_step = -1
+        self.test: dict[str, float] = {}
+        self.test_tokens: int | None = None
         self.seconds = 0.0
         self._batch_tokens = 0
         self._marks = (0.0, 0)

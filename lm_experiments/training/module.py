@@ -21,8 +21,8 @@ from lm_experiments.training.world import SINGLE_PROCESS, World
 class LanguageModel(LightningModule):
     """Trains a `Transformer` on batches of inputs, targets, and how many of the targets count.
 
-    Inputs and targets have shape (batch, context_length). `val_bytes` is the size of the validation
-    text; where it is not known, there are no bits per byte.
+    Inputs and targets have shape (batch, context_length). `val_bytes` and `test_bytes` are the
+    sizes of the validation and the test text; where one is not known, it has no bits per byte.
 
     A batch is this process's part of what one optimizer step sees. It is cut into micro-batches
     here, and each adds its summed loss over the token count of all processes: the update does not
@@ -37,6 +37,7 @@ class LanguageModel(LightningModule):
         micro_batch_size: int,
         val_bytes: int | None,
         world: World = SINGLE_PROCESS,
+        test_bytes: int | None = None,
     ) -> None:
         super().__init__()
         self.automatic_optimization = False
@@ -45,8 +46,8 @@ class LanguageModel(LightningModule):
         self.parallel = OneDevice(model)
         self.world = world
         self.micro_batch_size = micro_batch_size
-        self.val_bytes = val_bytes
-        self.val_loss = TokenLoss()
+        self.text_bytes = {"val": val_bytes, "test": test_bytes}
+        self.held_out_loss = TokenLoss()
         self.history = History()
         self.newest: tuple[Tensor, ...] = ()
 
@@ -129,24 +130,38 @@ class LanguageModel(LightningModule):
         self.history.resume()
 
     def validation_step(self, batch: tuple[Tensor, Tensor, int], batch_idx: int) -> Tensor:
-        """Add one batch to the validation loss; return the loss of each target, for callbacks."""
+        """Add one batch to the loss of the set that is gone through.
+
+        The loss of each target is returned for callbacks.
+        """
         inputs, targets, tokens = batch
         losses, total = self.model.losses(inputs, targets)
-        self.val_loss.update(total, tokens)
+        self.held_out_loss.update(total, tokens)
         return losses
 
     def on_validation_epoch_end(self) -> None:
         """Log loss, perplexity and bits per byte of the whole validation set."""
-        loss, tokens = float(self.val_loss.compute()), self.world.total(int(self.val_loss.tokens))
-        self.val_loss.reset()
-        row = {
-            "val/loss": loss,
-            "val/perplexity": perplexity(loss),
-        }
-        if self.val_bytes is not None:
-            row["val/bits_per_byte"] = bits_per_byte(loss, tokens, self.val_bytes)
+        row, tokens = self._measured("val")
         self.history.validated(self.global_step, row, tokens)
+
+    def test_step(self, batch: tuple[Tensor, Tensor, int], batch_idx: int) -> Tensor:
+        """Add one batch, as in validation."""
+        return self.validation_step(batch, batch_idx)
+
+    def on_test_epoch_end(self) -> None:
+        """Log loss, perplexity and bits per byte of the whole test set."""
+        self.history.test, self.history.test_tokens = self._measured("test")
+
+    def _measured(self, part: str) -> tuple[dict[str, float], int]:
+        """Return and log what the set that was gone through came to, with its tokens."""
+        found = self.held_out_loss
+        loss, tokens = float(found.compute()), self.world.total(int(found.tokens))
+        found.reset()
+        row = {f"{part}/loss": loss, f"{part}/perplexity": perplexity(loss)}
+        if (size := self.text_bytes[part]) is not None:
+            row[f"{part}/bits_per_byte"] = bits_per_byte(loss, tokens, size)
         self.write(row, self.global_step)
+        return row, tokens
 
     def on_save_checkpoint(self, checkpoint: dict[str, Any]) -> None:
         """Keep what the result needs of the part already trained."""

@@ -104,7 +104,7 @@ def result_of(
 def _losses(history: History, vocab_size: int, done: bool) -> dict[str, Any]:
     """Return how well the model does; a run that is not done has no final loss."""
     name, step = outcome(history, vocab_size) if done else (None, None)
-    validation = history.validation if done else {}
+    validation, test = (history.validation, history.test) if done else ({}, {})
     loss = validation.get("val/loss")
     return {
         "outcome": name,
@@ -113,6 +113,9 @@ def _losses(history: History, vocab_size: int, done: bool) -> dict[str, Any]:
         "val_tokens": history.validation_tokens,
         "bits_per_byte": validation.get("val/bits_per_byte"),
         "perplexity": None if loss is None else perplexity(loss),
+        "test_loss": test.get("test/loss"),
+        "test_tokens": history.test_tokens,
+        "test_bits_per_byte": test.get("test/bits_per_byte"),
         "initial_loss": history.initial_loss,
         "gradient_norm_at_init": history.first_gradient_norm,
     }

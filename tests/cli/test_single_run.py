@@ -27,6 +27,7 @@ def test_a_plan_of_one_run_trains_nothing(train: Callable[..., Any]) -> None:
     header, row, *_ = answer.out.splitlines()
     assert header.split()[:2] == ["arm", "parameters"]
     assert row.split()[0] == "mine"
+    assert "\nvalidation text: 0 of " in answer.out
     assert "1 run: 1 arm, seed 0; 0 done already, 1 to train, in about " in answer.out
     assert not Path("runs").exists()
 

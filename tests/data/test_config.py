@@ -19,6 +19,14 @@ from lm_experiments.training.config import build_choice
         ({"split": "head"}, "data.split='head' is unknown; type one of auto, document, tail"),
         ({"val_fraction": 0.0}, "data.val_fraction=0.0 must lie between 0 and 1"),
         ({"val_fraction": float("nan")}, "data.val_fraction=nan"),
+        ({"test_fraction": -0.1}, "data.test_fraction=-0.1 must be 0 or more, and leave training"),
+        ({"test_fraction": 0.9}, "leave training text beside data.val_fraction=0.1"),
+        ({"test_fraction": float("nan")}, "type for example data.test_fraction=0.05"),
+        (
+            {"name": "tokens", "path": "a", "test_fraction": 0.1},
+            "data.test_fraction=0.1 cannot be cut from data=tokens, whose documents are not known; "
+            "type data.test_fraction=0",
+        ),
         ({"name": "text"}, "data=text has no data.path"),
         ({"path": "a.txt"}, "data.path='a.txt' is not read by data=kjv"),
         ({"separator": "\n"}, "type data=text"),

@@ -102,8 +102,8 @@ def test_the_hash_follows_an_edit(tmp_path: Path) -> None:
 
 
 def test_auto_is_by_document_from_ten_documents_on() -> None:
-    assert split_rule(DataConfig(), 10)["kind"] == "document"
-    assert split_rule(DataConfig(), 9)["kind"] == "tail"
+    assert split_rule(DataConfig(), 10, 10)["kind"] == "document"
+    assert split_rule(DataConfig(), 9, 9)["kind"] == "tail"
 
 
 def test_text_that_is_not_utf8_is_named_with_its_offset(tmp_path: Path) -> None:

@@ -9,6 +9,7 @@ import random
 import shutil
 import sys
 from collections.abc import Iterator
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
@@ -17,6 +18,7 @@ from dataset_folders import LAYOUTS, SEPARATOR, TRAIN, VAL, as_jsonl, as_parquet
 
 from lm_experiments.data import DataConfig, encode_corpus, hub, prepare
 from lm_experiments.data.hashing import hash_of
+from lm_experiments.data.overlap import Overlap
 from lm_experiments.data.prepare import PreparedData
 from lm_experiments.data.store import StoreWriter
 from lm_experiments.errors import InputError
@@ -64,6 +66,54 @@ def test_every_layout_gives_the_same_documents(tmp_path: Path, layout: str) -> N
     assert texts(data, "val") == VAL
     assert data.train.bytes == sum(map(len, TRAIN))
     assert data.data_hash == hash_of({"train": text_hash(TRAIN), "val": text_hash(VAL)})
+
+
+def test_what_occurs_in_the_training_split_is_counted(tmp_path: Path) -> None:
+    words = " ".join(f"word{index}" for index in range(20))
+    folder = as_jsonl(tmp_path / "jsonl", ["one", f"{words} more", "two"], ["two", "three", words])
+    data = prepared(tmp_path, rows(folder, val_split="validation"))
+    assert data.overlaps == {"val": Overlap(3, 1, 8, 8)}
+
+
+@pytest.mark.parametrize("val_split", [None, "validation"])
+def test_the_test_part_is_drawn_from_the_training_split(
+    tmp_path: Path, val_split: str | None
+) -> None:
+    many = [f"document {index}" for index in range(1000)]
+    folder = as_jsonl(tmp_path / "jsonl", [*many, *many[:50]], ["own"])
+    without = prepared(tmp_path, rows(folder, val_split=val_split))
+    data = prepared(tmp_path, rows(folder, val_split=val_split, test_fraction=0.2))
+    train, val, test = (texts(data, part) for part in ("train", "val", "test"))
+    assert without.test is None
+    assert val == texts(without, "val")
+    assert sorted([*train, *test]) == sorted(texts(without, "train"))
+    assert not set(train) & set(test)
+    assert 150 < len(set(test)) < 250
+    assert data.data_hash == hash_of(
+        {"train": text_hash(train), "val": text_hash(val), "test": text_hash(test)}
+    )
+    assert data.overlaps["test"].documents_in_training == 0
+
+
+def test_an_empty_test_part_is_refused(tmp_path: Path) -> None:
+    folder = as_jsonl(tmp_path / "jsonl")
+    with pytest.raises(InputError, match=r"leaves no test text; type another data\.test_fraction"):
+        prepared(tmp_path, rows(folder, val_split="validation", test_fraction=1e-9))
+
+
+def test_a_folder_prepared_before_there_was_a_test_part_is_found(tmp_path: Path) -> None:
+    folder = as_jsonl(tmp_path / "jsonl")
+    data = rows(folder, val_split="validation")
+    options = {key: value for key, value in asdict(data).items() if value is not None}
+    del options["path"], options["test_fraction"]
+    files = {
+        file.name: {"sha256": hashlib.sha256(file.read_bytes()).hexdigest()}
+        for file in folder.iterdir()
+    }
+    key = hub.source_key(data, tmp_path / "cache")
+    assert key == hash_of({"options": options, "files": files})
+    other = rows(folder, val_split="validation", test_fraction=0.1)
+    assert hub.source_key(other, tmp_path / "cache") != key
 
 
 def test_a_folder_without_the_usual_files_is_taken_as_laid_out_with_a_warning(

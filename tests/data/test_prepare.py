@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import json
 import logging
 import shutil
 import subprocess
 import sys
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -13,6 +15,8 @@ import pytest
 
 from lm_experiments.data import DataConfig, corpora
 from lm_experiments.data import prepare as prepare_function
+from lm_experiments.data.hashing import hash_of
+from lm_experiments.data.overlap import PartText
 from lm_experiments.data.prepare import PreparedData
 from lm_experiments.errors import InputError
 from lm_experiments.registry import Choice, choose
@@ -57,10 +61,62 @@ def test_a_second_call_prepares_nothing(
     assert np.array_equal(second.train.tokens, first.train.tokens)
 
 
+def test_what_occurs_in_training_is_measured_once(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    first = prepare(DataConfig(), BYTES, tmp_path)
+    found = first.overlaps["val"]
+    assert (found.documents, found.documents_in_training) == (121, 0)
+    assert 0.001 < found.sequences_in_training / found.sequences < 0.02
+    monkeypatch.setattr(PartText, "overlap", lambda *_: pytest.fail("measured again"))
+    assert prepare(DataConfig(), BYTES, tmp_path).overlaps == first.overlaps
+
+
+def test_a_folder_of_an_earlier_version_is_used_though_its_overlap_is_not_known(
+    data: DataConfig, tmp_path: Path
+) -> None:
+    first = prepare(data, BYTES, tmp_path)
+    record = json.loads((first.directory / "prepared.json").read_text())
+    del record["overlap"]
+    (first.directory / "prepared.json").write_text(json.dumps(record))
+    again = prepare(data, BYTES, tmp_path)
+    assert (again.overlaps, again.data_hash) == ({}, first.data_hash)
+
+
+def test_the_test_part_is_prepared_where_it_is_asked_for(data: DataConfig, tmp_path: Path) -> None:
+    without = prepare(data, BYTES, tmp_path)
+    asked = replace(data, test_fraction=0.2)
+    for _ in range(2):  # the second call reuses the folder
+        prepared = prepare(asked, BYTES, tmp_path)
+        assert prepared.test is not None
+        assert prepared.train.documents + prepared.test.documents == without.train.documents
+        assert np.array_equal(prepared.val.tokens, without.val.tokens)
+        assert set(prepared.overlaps) == {"val", "test"}
+    assert without.test is None
+    assert prepared.data_hash != without.data_hash
+    (prepared.directory / "test.bin").unlink()
+    assert prepare(asked, BYTES, tmp_path).test.documents == prepared.test.documents
+
+
 def test_the_bible_in_bytes(tmp_path: Path) -> None:
     prepared = prepare(DataConfig(), BYTES, tmp_path)
     assert (prepared.train.documents, prepared.val.documents) == (1068, 121)
     assert (len(prepared.train.tokens), len(prepared.val.tokens)) == (3_811_747, 423_887)
+
+
+def test_equal_documents_have_another_hash_than_before_they_were_kept_together(
+    data: DataConfig, tmp_path: Path
+) -> None:
+    (tmp_path / "twice").write_text("|".join([f"document {index}" for index in range(20)] * 2))
+    twice = DataConfig("text", str(tmp_path / "twice"), separator="|")
+    prepared = prepare(twice, BYTES, tmp_path)
+    found = prepared.overlaps["val"]
+    assert (found.documents, found.documents_in_training) == (2, 0)
+    rule = {"kind": "document", "val_fraction": 0.1, "seed": 0}
+    texts = corpora.load_documents(twice).sha256
+    assert prepared.data_hash != hash_of({"text": texts, "split": rule})
+    once = hash_of({"text": corpora.load_documents(data).sha256, "split": rule})
+    assert prepare(data, BYTES, tmp_path).data_hash == once
 
 
 def test_every_choice_has_its_own_folder(data: DataConfig, tmp_path: Path) -> None:

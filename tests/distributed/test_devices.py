@@ -240,6 +240,7 @@ def test_a_run_goes_on_with_other_devices(first: tuple[str, ...], then: str, tra
         return [*TWO, f"trainer.strategy={strategy}"] if strategy else ["trainer.threads=2"]
 
     steps = ("trainer.max_steps=8", "trainer.checkpoint_every=4", "name=moves")
+    steps += ("data.test_fraction=0.2",)
     assert train(*steps, *devices("".join(first))).code == 0
     run = only_run("moves")
     before = rows(run)
@@ -251,6 +252,7 @@ def test_a_run_goes_on_with_other_devices(first: tuple[str, ...], then: str, tra
     assert answer.code == 0, answer.err
     assert result(run)["strategy"] == (then or "single")
     assert [row["step"] for row in rows(run)] == [row["step"] for row in before]
+    assert result(run)["test_loss"] == rows(run)[-1]["test/loss"]
     for row, was in zip(rows(run), before, strict=True):
         for key in set(row) - {"train/tokens_per_second"}:
             assert row[key] == pytest.approx(was[key], rel=1e-4), (row["step"], key)

@@ -40,6 +40,7 @@ def test_it_says_what_there_is_and_what_there_was(
     train = 30 * len("The dog 10 ran.") - 10
     assert f"train: {train + 30} tokens, 30 documents, {train} bytes of text" in said.out
     assert f"val: {4 * 15} tokens, 4 documents, {4 * 14} bytes of text (56 bytes)" in said.out
+    assert "\nvalidation text: 4 of 4 documents occur in training; none has 13 words\n" in said.out
     assert "vocabulary: 257" in said.out
     assert "cache/tinystories-bytes-" in said.out
 
@@ -52,7 +53,7 @@ def test_it_is_safe_to_repeat(
     monkeypatch.setattr(encode_corpus, "Dataset", lambda *_: pytest.fail("it was prepared again"))
     again = prepare_data(*words)
     assert (again.code, again.err) == (0, "")
-    assert again.out.splitlines()[:3] == first.out.splitlines()[-4:-1]
+    assert again.out.splitlines()[:4] == first.out.splitlines()[-5:-1]
 
 
 def test_the_words_of_a_training_command_are_understood(

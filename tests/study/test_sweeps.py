@@ -245,6 +245,19 @@ def test_texts_of_one_name_are_arms_of_their_own(train: Callable[..., Any]) -> N
     assert "path=a/input.txt" in answer.out
 
 
+def test_what_of_the_validation_text_occurs_in_training_is_said_of_each_corpus(
+    train: Callable[..., Any],
+) -> None:
+    Path("own.txt").write_text("|".join(f"some words of {index}\n" * 20 for index in range(20)))
+    Path("same.txt").write_text("a b c d e f g h i j k l m n o " * 99)
+    words = ("data.separator='|'", "tokenizer=bytes", "data=text")
+    answer = train("-m", "data.path=own.txt,same.txt", *words, "plan=true")
+    assert answer.code == 0, answer.err
+    said = "validation text: 0 of {} % of its 13-word sequences occur in training ({}).\n"
+    assert said.format("2 documents and 0.0", "path=own.txt") in answer.out
+    assert said.format("1 documents and 100.0", "path=same.txt") in answer.out
+
+
 def test_each_arm_keeps_which_settings_it_changes(train: Callable[..., Any]) -> None:
     answer = train(
         "-m", "ffn=relu,swiglu", "norm=rmsnorm,layernorm", "trainer.max_steps=1", "name=kept"

@@ -13,6 +13,8 @@ import pytest
 import torch
 import yaml
 
+from lm_experiments.cli.open_run import open_run
+from lm_experiments.evaluation import EncodedText, score
 from lm_experiments.training.checkpoints import load_model, newest_checkpoint
 from lm_experiments.training.config import load_config, plain_values
 
@@ -36,6 +38,7 @@ class Meddling(RMSNorm):
                 os.kill(os.getpid(), getattr(signal, what))
         return super().forward(x)
 '''
+TESTED = ("test_loss", "test_tokens", "test_bits_per_byte")
 # Pre-norm with one layer calls three norms a forward pass, and the batch is four micro-batches.
 CALLS_PER_STEP = 12
 
@@ -108,6 +111,38 @@ def test_a_run_leaves_what_the_design_says(train: Callable[..., Any]) -> None:
     assert [row["step"] for row in rows("one") if "train/loss" in row] == [1, 2, 3, 4, 5]
 
 
+def test_the_test_text_is_measured_once_after_training(train: Callable[..., Any]) -> None:
+    words = ("trainer.max_steps=4", "trainer.val_every=2", "data.eval_batch_size=3")
+    assert train("name=with", *words, "data.test_fraction=0.2").code == 0
+    result, run = read_result("with"), open_run(only_run("with"))
+    assert run.data.test is not None
+    text = EncodedText.of(run.data.test)
+    measured = score(run.model(), text, run.config.model.context_length)
+    assert result["test_loss"] == pytest.approx(measured.loss, rel=1e-5)
+    assert result["test_bits_per_byte"] == pytest.approx(measured.bits_per_byte, rel=1e-5)
+    assert result["test_tokens"] == measured.tokens == len(run.data.test.tokens) - 1
+    assert result["test_loss"] != result["val_loss"]
+    tested = [row for row in rows("with") if "test/loss" in row]
+    assert [(row["step"], row["test/loss"]) for row in tested] == [(4, result["test_loss"])]
+    (only_run("with") / "result.json").unlink()
+    assert train("name=with", *words, "data.test_fraction=0.2").code == 0
+    assert read_result("with")["test_loss"] == result["test_loss"]
+    assert [row for row in rows("with") if "test/loss" in row] == tested
+
+
+def test_without_a_test_text_nothing_is_measured_and_the_name_stays(
+    train: Callable[..., Any],
+) -> None:
+    for number, words in enumerate(((), ("data.test_fraction=0",), ("data.test_fraction=0.1",))):
+        assert train(f"name=n{number}", "trainer.max_steps=2", *words).code == 0
+    assert only_run("n0").name == only_run("n1").name != only_run("n2").name
+    without, with_test = read_result("n0"), read_result("n2")
+    assert [without[key] for key in TESTED] == [None] * 3
+    assert not [row for row in rows("n0") if "test/loss" in row]
+    assert with_test["val_tokens"] == without["val_tokens"]
+    assert with_test["data_hash"] != without["data_hash"]
+
+
 def test_the_checkpoint_holds_plain_values_and_plain_names(train: Callable[..., Any]) -> None:
     assert train("name=one").code == 0
     run = only_run("one")
@@ -137,12 +172,14 @@ def test_micro_batches_do_not_change_the_run(train: Callable[..., Any]) -> None:
 def test_an_interrupted_run_continues_to_the_same_weights(
     signal_name: str, step: int, meddle: Callable[..., Any]
 ) -> None:
-    assert meddle("whole").code == 0
-    cut = meddle("cut", signal_name, step)
+    with_test = "data.test_fraction=0.1"
+    assert meddle("whole", "", 0, with_test).code == 0
+    cut = meddle("cut", signal_name, step, with_test)
     assert cut.code == (143 if signal_name == "SIGTERM" else 1)
     status = {"SIGTERM": "interrupted", "SIGKILL": "failed"}[signal_name]
     assert read_result("cut")["status"] == status
-    answer = meddle("cut")
+    assert read_result("cut")["test_loss"] is None
+    answer = meddle("cut", "", 0, with_test)
     assert answer.code == 0, answer.out + answer.err
     for name, tensor in weights("whole").items():
         assert torch.equal(tensor, weights("cut")[name]), name
@@ -154,7 +191,8 @@ def test_an_interrupted_run_continues_to_the_same_weights(
         {key: value for key, value in row.items() if key != "train/tokens_per_second"}
         for row in rows("cut")
     ]
-    assert read_result("cut")["initial_loss"] == read_result("whole")["initial_loss"]
+    for key in ("initial_loss", "test_loss"):
+        assert read_result("cut")[key] == read_result("whole")[key]
 
 
 def test_bad_numbers_end_a_run_as_an_outcome(meddle: Callable[..., Any]) -> None:

@@ -244,4 +244,4 @@ def test_z_loss_is_in_the_training_loss_alone(plain_backward: None) -> None:
     trained = module._accumulate(inputs, targets, 1, tokens).item()
     module.validation_step((inputs, targets, tokens), 0)
     assert trained == pytest.approx(plain + 0.1 * log_z.square().mean().item(), rel=1e-5)
-    assert float(module.val_loss.compute()) == pytest.approx(plain, rel=1e-6)
+    assert float(module.held_out_loss.compute()) == pytest.approx(plain, rel=1e-6)
