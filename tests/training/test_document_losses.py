@@ -63,6 +63,15 @@ def documents(run: Path) -> DocumentLosses:
     return found
 
 
+def test_where_there_is_a_test_part_its_documents_are_kept(run_of: RunOf, texts: str) -> None:
+    run = run_of("-m", "seed=0", texts, "data.val_fraction=0.2", "data.test_fraction=0.3")
+    found, values, test = documents(run), result(run), prepared(run).test
+    assert test is not None
+    assert len(found.tokens) == test.documents
+    assert found.tokens.sum() == values["test_tokens"]
+    assert found.sums.sum() == pytest.approx(values["test_loss"] * values["test_tokens"], rel=1e-6)
+
+
 def test_each_document_has_the_loss_of_its_own_tokens(run_of: RunOf, texts: str) -> None:
     run = run_of("-m", "seed=0", texts, "data.val_fraction=0.3", "trainer.val_every=2")
     found, values = documents(run), result(run)
