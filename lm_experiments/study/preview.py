@@ -49,7 +49,8 @@ def preview(
     baseline = study.baseline if study else next(iter(arms))
     header = (*HEADER, *(START_HEADER if starts else ()))
     print(_aligned([header, *(_row(arms, baseline, arm, starts) for arm in arms)]))
-    for line in [_matching(arms, baseline), *_overlaps(arms), *_remarks(arms, starts)]:
+    remarks = [*_overlaps(arms), *_tuned_on_what_is_reported(arms, study), *_remarks(arms, starts)]
+    for line in [_matching(arms, baseline), *remarks]:
         print(line)
     if launcher is not None and launcher.share is not None:
         print(f"hydra/launcher={launcher.kind}: {launcher.share.text}")
@@ -107,6 +108,17 @@ def _overlaps(arms: Mapping[str, PlannedRun]) -> list[str]:
         f"{line}." if len(named) == len(arms) else f"{line} ({_some(named)})."
         for line, named in by_line.items()
     ]
+
+
+def _tuned_on_what_is_reported(arms: Mapping[str, PlannedRun], study: Study | None) -> list[str]:
+    """Return the remark that tuning favours what it chose, where no test text is held out."""
+    corpora = [run.config.data for run in arms.values()]
+    if study is None or study.tune is None or all(data.test_fraction for data in corpora):
+        return []
+    remedy = "; type data.test_fraction=0.05 to report the loss on text held out from both"
+    no_text = any(data.name == "tokens" for data in corpora)
+    key = study.tune.key
+    return [f"{key} is chosen on the validation text that is reported{'' if no_text else remedy}."]
 
 
 def _some(arms: Sequence[str]) -> str:
