@@ -19,6 +19,9 @@ from lm_experiments.rundir.sweeps import SweepRecord, SweepRow, open_sweep, run_
 if TYPE_CHECKING:
     from lm_experiments.rundir.documents import DocumentLosses
 
+# What a measure of the validation set is called on the test set.
+TESTED = {"val_loss": "test_loss", "bits_per_byte": "test_bits_per_byte"}
+
 
 @dataclass(frozen=True)
 class Run:
@@ -135,7 +138,7 @@ class Run:
         return getattr(self if hasattr(self, name) else self.result, name)
 
     def value(self, metric: str) -> float | None:
-        """The final val_loss or bits_per_byte, None where it may not be averaged."""
+        """A measure of `TESTED`, on either set; None where it may not be averaged."""
         number: float | None = getattr(self.result, metric) if self.usable else None
         return number if number is not None and math.isfinite(number) else None
 
@@ -179,6 +182,12 @@ class Sweep:
         """The (arm, seed, role) that a study declares and its plan does not list yet."""
         listed = {(run.arm, run.seed, run.role) for run in self.runs}
         return [cell for cell in (self.study.cells if self.study else ()) if cell not in listed]
+
+    @property
+    def tested(self) -> bool:
+        """Whether all runs that may be averaged, of which there are some, have a test loss."""
+        losses = [run.result.test_loss for run in self.runs if run.usable]
+        return bool(losses) and None not in losses
 
     @property
     def complete(self) -> bool:

@@ -55,6 +55,7 @@ def preview(
         *aligned(rows, numbers=True),
         _matching(arms, baseline),
         *_overlaps(arms),
+        *_tuned_on_what_is_reported(arms, study),
         *_remarks(arms, starts),
         *_by_rule(study),
     ]:
@@ -115,6 +116,17 @@ def _overlaps(arms: Mapping[str, PlannedRun]) -> list[str]:
         f"{line}." if len(named) == len(arms) else f"{line} ({_some(named)})."
         for line, named in by_line.items()
     ]
+
+
+def _tuned_on_what_is_reported(arms: Mapping[str, PlannedRun], study: Study | None) -> list[str]:
+    """Return the remark that tuning favours what it chose, where no test text is held out."""
+    corpora = [run.config.data for run in arms.values()]
+    if study is None or study.tune is None or all(data.test_fraction for data in corpora):
+        return []
+    remedy = "; type data.test_fraction=0.05 to report the loss on text held out from both"
+    no_text = any(data.name == "tokens" for data in corpora)
+    key = study.tune.key
+    return [f"{key} is chosen on the validation text that is reported{'' if no_text else remedy}."]
 
 
 def _some(arms: Sequence[str]) -> str:

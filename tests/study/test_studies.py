@@ -6,9 +6,14 @@ import json
 import re
 from collections.abc import Callable
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
+
+from lm_experiments.rundir.results import Result, write_result
+from lm_experiments.rundir.study import Tuning
+from lm_experiments.study import planner
 
 FILES = {
     "pair": """
@@ -135,6 +140,41 @@ def test_a_study_trains_its_arms_and_its_control_repeats_the_baseline(
     assert more.code == 0, more.err
     assert "6 done already, 3 to train" in more.out
     assert record()["study"]["seeds"] == [0, 1, 2]
+
+
+def test_trials_choose_by_validation_and_the_table_reports_the_test(
+    study: Callable[..., Any],
+) -> None:
+    favoured = "optimizer.lr is chosen on the validation text that is reported; type data.test_"
+    assert favoured in study("tuned", "plan=true").out
+    assert "is reported" not in study("pair", "plan=true").out
+    held_out = ("data.test_fraction=0.2", "trainer.max_steps=3")
+    assert "is reported" not in study("tuned", *held_out, "plan=true").out
+
+    answer = study("tuned", *held_out)
+    assert answer.code == 0, answer.err
+    assert "test loss at own best" in answer.out
+    table = json.loads(Path("runs/it/table.json").read_text())
+    assert table["metric"] == "test_loss"
+    for arm in table["arms"]:
+        best = min(arm["trials"], key=lambda run: run["val_loss"])
+        assert arm["chosen"]["value"] == best["setting"]["optimizer.lr"]
+        [run] = arm["main"]["runs"]
+        assert arm["main"]["statistics"]["mean"] == run["test_loss"] != run["val_loss"]
+
+
+def test_the_best_trial_is_that_of_the_lowest_validation_loss(tmp_path: Path) -> None:
+    tune = Tuning(grid=[1e-3, 2e-3, 4e-3])
+    trials: list[Any] = []
+    for value, loss in zip(tune.grid, (3.0, 2.0, 2.5), strict=True):
+        directory = tmp_path / f"{value}"
+        directory.mkdir()
+        result = Result("done", "base", 7, outcome="ok", val_loss=loss, test_loss=5 - loss)
+        write_result(directory, result)
+        spec = SimpleNamespace(setting={tune.key: value})
+        config = SimpleNamespace(arm="base")
+        trials.append(SimpleNamespace(directory=directory, spec=spec, config=config))
+    assert planner._chosen(tune, trials)["base"].value == 2e-3
 
 
 def test_an_arm_that_changes_nothing_is_refused(study: Callable[..., Any]) -> None:

@@ -15,6 +15,7 @@ import yaml
 
 from lm_experiments.cli.open_run import open_run
 from lm_experiments.evaluation import EncodedText, score
+from lm_experiments.rundir.identity import read_values
 from lm_experiments.training.checkpoints import load_model, newest_checkpoint
 from lm_experiments.training.config import load_config, plain_values
 
@@ -141,6 +142,8 @@ def test_without_a_test_text_nothing_is_measured_and_the_name_stays(
     assert not [row for row in rows("n0") if "test/loss" in row]
     assert with_test["val_tokens"] == without["val_tokens"]
     assert with_test["data_hash"] != without["data_hash"]
+    # What it changes is the data, so runs from before there was this key keep their names.
+    assert "data.test_fraction" not in read_values(only_run("n2"))
 
 
 def test_the_checkpoint_holds_plain_values_and_plain_names(train: Callable[..., Any]) -> None:

@@ -70,7 +70,7 @@ def draw_sensitivity(table: Table, path: Path) -> bool:
         _sensitivity(panel, table, table.tune.key, found, styles)
         small = figure.add_axes((LEFT + width + right + GAP - 0.02, BOTTOM, SMALL, HEIGHT))
         _budget(small, found, styles)
-        small.set_ylabel(f"lowest {LOSS_TITLES[table.metric]}", color=INK)
+        small.set_ylabel(f"lowest {LOSS_TITLES[table.trial_metric]}", color=INK)
     return True
 
 
@@ -85,7 +85,7 @@ def _response(table: Table, tuning: Tuning, arm: str) -> Response:
     for run in table.sweep.trials:
         value = run.setting.get(tuning.key)
         if run.arm == arm and run.finished and value is not None:
-            loss = run.value(table.metric)
+            loss = run.value(table.trial_metric)
             trials.setdefault(value, []).append(math.inf if loss is None else loss)
     means = {value: fmean(trials[value]) for value in sorted(trials)}
     losses = {value: mean if math.isfinite(mean) else None for value, mean in means.items()}
@@ -121,10 +121,12 @@ def _sensitivity(
         axes.set_xlim(values[0] / room, values[-1] * room)
     axes.set_xticks(values, [f"{value:g}" for value in values])
     axes.set_xticks([], minor=True)
-    measure = "validation loss" if table.metric == "val_loss" else LOSS_TITLES[table.metric]
+    measure = (
+        "validation loss" if table.trial_metric == "val_loss" else LOSS_TITLES[table.trial_metric]
+    )
     axes.set_title(f"{table.sweep.record.name}: {measure} by {key}", loc="left", color=INK)
     axes.set_xlabel(f"{key} ({_signs(found, axes.get_ylim()[1])})", color=INK)
-    axes.set_ylabel(f"{measure} ({UNITS[table.metric]})", color=INK)
+    axes.set_ylabel(f"{measure} ({UNITS[table.trial_metric]})", color=INK)
     for order, response in enumerate(found):
         _line(axes, response, styles[response.arm], order)
     _labels(axes, found, styles)

@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 from math import comb
 from typing import TYPE_CHECKING, Any
 
-from lm_experiments.report.collect import Run, Sweep
+from lm_experiments.report.collect import TESTED, Run, Sweep
 from lm_experiments.report.statistics.contrasts import Contrast, adjust, contrast
 from lm_experiments.report.statistics.exploratory import exploratory_reasons
 from lm_experiments.report.statistics.failures import failure_verdict
@@ -94,7 +94,8 @@ def plan_contrasts(sweep: Sweep, baseline: str, metric: str) -> Plan:
     """A study's declared contrasts; otherwise every other arm against the baseline."""
     study = sweep.study
     # A margin in nats per token says nothing about bits per byte.
-    margin = study.margin if study and metric == study.primary else None
+    in_nats = study is not None and metric in (study.primary, TESTED[study.primary])
+    margin = study.margin if study and in_nats else None
     pairs = tuple((arm, baseline) for arm in sweep.arms if arm != baseline)
     if baseline != sweep.baseline:
         reason = (

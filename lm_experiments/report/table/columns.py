@@ -25,8 +25,14 @@ if TYPE_CHECKING:
 NOTHING = "-"
 EDGE = "^"
 TESTED = (BETTER, WORSE, EQUIVALENT, UNRESOLVED, MORE_SEEDS, EXPLORATORY)
-LOSS_TITLES = {"val_loss": "val loss", "bits_per_byte": "bits/byte"}
-UNITS = {"val_loss": "nats per token", "bits_per_byte": "bits per byte"}
+NATS, BITS = "nats per token", "bits per byte"
+LOSS_TITLES = {
+    "val_loss": "val loss",
+    "bits_per_byte": "bits/byte",
+    "test_loss": "test loss",
+    "test_bits_per_byte": "test bits/byte",
+}
+UNITS = {name: BITS if name.endswith("bits_per_byte") else NATS for name in LOSS_TITLES}
 _PREFIXES = ((1e18, "E"), (1e15, "P"), (1e12, "T"), (1e9, "G"), (1e6, "M"), (1e3, "k"))
 
 
@@ -206,8 +212,8 @@ def _noise(row: Row) -> Noise | None:
 
 
 def _costs(table: Table) -> list[Column]:
-    by_bytes = table.metric == "bits_per_byte"
-    other = "val_loss" if by_bytes else "bits_per_byte"
+    by_bytes = UNITS[table.metric] == BITS
+    other = table.other_metric
     judged = _judged(table)
     rates = {row.first("learning_rate") for row in table.rows} - {None}
     return [

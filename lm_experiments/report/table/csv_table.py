@@ -46,7 +46,7 @@ def csv_text(table: Table) -> str:
 def _record(row: Row, table: Table) -> dict[str, object]:
     metric, comparison = table.metric, row.comparison
     within = row.difference.within if row.difference else None
-    other = "val_loss" if metric == "bits_per_byte" else "bits_per_byte"
+    other = table.other_metric
     return {
         "arm": row.arm,
         **dict(zip(table.axes, row.levels, strict=True)),

@@ -6,7 +6,7 @@ import json
 from dataclasses import asdict
 from typing import Any
 
-from lm_experiments.report.collect import Run
+from lm_experiments.report.collect import TESTED, Run
 from lm_experiments.report.statistics.compare import Comparison
 from lm_experiments.report.statistics.power import POWER
 from lm_experiments.report.statistics.verdicts import LEVEL
@@ -123,6 +123,7 @@ def _side(side: Side) -> dict[str, Any]:
 
 
 def _run(run: Run) -> dict[str, Any]:
+    keys = _RESULT_KEYS if run.result.test_loss is None else (*_RESULT_KEYS, *TESTED.values())
     return {
         "directory": run.directory.name,
         "seed": run.seed,
@@ -130,7 +131,7 @@ def _run(run: Run) -> dict[str, Any]:
         "setting": run.setting,
         "config_hash": run.config_hash,
         "status": run.status,
-        **{key: getattr(run.result, key) for key in _RESULT_KEYS},
+        **{key: getattr(run.result, key) for key in keys},
         "error": run.error,
     }
 

@@ -63,10 +63,13 @@ def headline(table: Table) -> str:
 
 def legend(table: Table) -> str:
     """What the columns are measured in."""
-    measure = "Validation loss" if table.metric == "val_loss" else "The measure compared"
+    measures = {"val_loss": "Validation loss", "test_loss": "Test loss"}
+    measure = measures.get(table.metric, "The measure compared")
+    held_out = "The test text was held out from training and from tuning, and measured once. "
     return (
         f"{measure} is in {UNITS[table.metric]}, the mean over an arm's usable runs; "
-        "arms are sorted by it, those with failed runs last. FLOPs/token is for training."
+        "arms are sorted by it, those with failed runs last. "
+        f"{held_out if table.metric != table.trial_metric else ''}FLOPs/token is for training."
     )
 
 
@@ -243,6 +246,7 @@ _FACTS: Mapping[str, Callable[[Run], str | None]] = {
     "steps": lambda run: count_text(run.result.steps),
     "training tokens": lambda run: count_text(run.result.tokens),
     "validation tokens": lambda run: count_text(run.result.val_tokens),
+    "test tokens": lambda run: count_text(run.result.test_tokens),
     "evaluation context": lambda run: count_text(run.result.eval_context),
     "matched": _matched,
     "data": lambda run: short_hash(run.result.data_hash),

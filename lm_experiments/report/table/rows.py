@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from lm_experiments.errors import InputError
-from lm_experiments.report.collect import Run, Sweep
+from lm_experiments.report.collect import TESTED, Run, Sweep
 from lm_experiments.report.statistics.compare import Comparison, Plan, compare, plan_contrasts
 from lm_experiments.report.statistics.contrasts import Contrast, Summary, summarize
 from lm_experiments.report.statistics.grid import grid_effects
@@ -142,7 +142,7 @@ class Table:
 
     @property
     def metric(self) -> str:
-        """What arms are compared by: "val_loss" or "bits_per_byte"."""
+        """What arms are compared by: a measure of `TESTED`, on the test set where there is one."""
         return self.plan.metric
 
     @property
@@ -154,6 +154,17 @@ class Table:
     def text_noise(self) -> bool:
         """Whether the noise over validation documents is known for any contrast."""
         return any(item.noise for item in self.comparisons)
+
+    @property
+    def other_metric(self) -> str:
+        """The same loss in the other unit."""
+        measures = TESTED.keys() if self.metric in TESTED else TESTED.values()
+        return next(name for name in measures if name != self.metric)
+
+    @property
+    def trial_metric(self) -> str:
+        """What trials are compared by, which is never the test set."""
+        return next((own for own, test in TESTED.items() if test == self.metric), self.metric)
 
     @property
     def most_seeds(self) -> int:
@@ -198,6 +209,7 @@ def build_table(sweep: Sweep, baseline: str | None = None, allow_mixed: bool = F
         refuse_mixed(sweep)
     primary = sweep.study.primary if sweep.study else "val_loss"
     metric = "bits_per_byte" if tokenizers_differ(sweep) else primary
+    metric = TESTED[metric] if sweep.tested else metric
     plan = plan_contrasts(sweep, chosen, metric)
     tune = sweep.study.tune if sweep.study else None
     comparisons, main = _sides(sweep, TUNED if tune else REPORT, plan)

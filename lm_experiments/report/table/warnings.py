@@ -33,7 +33,7 @@ def _conditions(table: Table) -> Iterator[str]:
         cause = ", as their arms declare" if found.on_purpose else ""
         yield _differing(f"{found.shared.name}{cause}", counts, found.shared.reason)
     study = table.sweep.study
-    if table.metric == "bits_per_byte" and not (study and study.primary == table.metric):
+    if table.trial_metric == "bits_per_byte":
         unused = " The margin is in nats per token and is not used."
         yield (
             "The arms are compared by bits per byte, as their tokenizers differ: their losses in "
