@@ -43,7 +43,7 @@ class Tuning:
 
     key: str = "optimizer.lr"
     grid: list[float] = field(default_factory=list)
-    seeds: list[int] = field(default_factory=lambda: [1000])
+    seeds: list[int] = field(default_factory=lambda: [1000, 1001, 1002])
     limit: int = 2
     chosen: dict[str, Chosen] = field(default_factory=dict)
 
@@ -173,7 +173,8 @@ def _check_seeds(study: Study) -> None:
     if shared:
         raise InputError(
             f"study.tune.seeds and study.seeds share {sorted(shared)}; what is tuned on a seed "
-            "must not be reported on it: choose others, for example study.tune.seeds=[1000]."
+            "must not be reported on it: choose others, for example "
+            "study.tune.seeds=[1000,1001,1002]."
         )
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping, Sequence, Set
 from dataclasses import dataclass, replace
 from math import comb
 from typing import TYPE_CHECKING, Any
@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 from lm_experiments.report.collect import Run, Sweep
 from lm_experiments.report.statistics.contrasts import Contrast, adjust, contrast
 from lm_experiments.report.statistics.failures import failure_verdict
+from lm_experiments.report.statistics.tuned import EDGE_OF_GRID, Tuned, with_choices
 from lm_experiments.report.statistics.verdicts import (
     BETTER,
     EQUIVALENT,
@@ -26,7 +27,16 @@ if TYPE_CHECKING:
 SAME_RUNS = "same runs"
 # What a contrast lacks where it was not tested.
 UNTESTED: Mapping[str, Any] = dict.fromkeys(
-    ("p", "adjusted_p", "plain_p", "plain_adjusted_p", "equivalent_p", "within")
+    (
+        "p",
+        "adjusted_p",
+        "plain_p",
+        "plain_adjusted_p",
+        "test_error",
+        "test_degrees",
+        "equivalent_p",
+        "within",
+    )
 )
 RunsByArm = Mapping[str, Sequence[Run]]
 
@@ -82,17 +92,37 @@ def plan_contrasts(sweep: Sweep, baseline: str, metric: str) -> Plan:
     return Plan(baseline, pairs, controls, True, family, metric, margin)
 
 
-def compare(plan: Plan, runs: RunsByArm, complete: bool) -> list[Comparison]:
-    """Work out every planned contrast; no p and no verdict until all runs are `complete`."""
+def compare(
+    plan: Plan, runs: RunsByArm, complete: bool, tuned: Mapping[str, Tuned] | None = None
+) -> list[Comparison]:
+    """Work out every planned contrast; no p and no verdict until all runs are `complete`.
+
+    `tuned` holds the tuning of the arms, where the runs are those at each arm's own best value.
+    """
+    tuned = tuned or {}
     # An A/A control is no claim, so Holm's family is the other pairs.
     family = [pair for pair in plan.pairs if pair[0] not in plan.controls]
     # Pairs of the family that are not shown count as p = 1, which Holm's procedure allows.
     others = [None] * (plan.family - len(family))
-    contrasts = _tests(family, [_contrast(plan, runs, pair) for pair in family])
+    tested = _tests(family, [_contrast(plan, runs, pair) for pair in family])
+    contrasts = [
+        with_choices(item, pair, tuned, plan.margin)
+        for item, pair in zip(tested, family, strict=True)
+    ]
     adjusted = adjust([*contrasts, *others], plan.margin)
     found = dict(zip(family, adjusted, strict=False))
     found.update((pair, _contrast(plan, runs, pair)) for pair in plan.pairs if pair not in found)
-    return [_comparison(plan, runs, pair, found[pair], complete) for pair in plan.pairs]
+    edges = {arm for arm, own in tuned.items() if own.edge}
+    return [
+        _on_edge(_comparison(plan, runs, pair, found[pair], complete), edges) for pair in plan.pairs
+    ]
+
+
+def _on_edge(item: Comparison, edges: Set[str]) -> Comparison:
+    """No verdict where a better value of an arm may lie beyond the grid it was tuned over."""
+    claims = (BETTER, WORSE, EQUIVALENT, UNRESOLVED, EXPLORATORY)
+    at_edge = item.verdict in claims and not edges.isdisjoint((item.arm, item.reference))
+    return replace(item, verdict=EDGE_OF_GRID) if at_edge else item
 
 
 def _tests(
