@@ -45,7 +45,7 @@ class Tuning:
 
     key: str = "optimizer.lr"
     grid: list[float] = field(default_factory=list)
-    seeds: list[int] = field(default_factory=lambda: [1000])
+    seeds: list[int] = field(default_factory=lambda: [1000, 1001, 1002])
     limit: int = 2
     chosen: dict[str, Chosen] = field(default_factory=dict)
 
@@ -119,9 +119,13 @@ class Study:
     def cells(self) -> list[tuple[str, int, str]]:
         """The (arm, seed, role) of every run that the study reports, up to the first look."""
         tuned = self.arms if self.tune else ()
-        seeds = self.seeds[: self.looks[0]] if self.looks else self.seeds
-        cells = [(arm, seed, REPORT) for arm in self.arms for seed in seeds]
-        return [*cells, *((arm, seed, TUNED) for arm in tuned for seed in seeds)]
+        cells = [(arm, seed, REPORT) for arm in self.arms for seed in self.first_seeds]
+        return [*cells, *((arm, seed, TUNED) for arm in tuned for seed in self.seeds)]
+
+    @property
+    def first_seeds(self) -> list[int]:
+        """The seeds that every arm gets: all, or those up to the first look."""
+        return self.seeds[: self.looks[0]] if self.looks else self.seeds
 
 
 @dataclass(frozen=True)
@@ -210,11 +214,17 @@ def _check_seeds(study: Study) -> None:
             f"study.looks={study.looks} must end with the number of study.seeds, "
             f"{len(study.seeds)}; write study.seeds={{first:5,more:5,at_most:20}} to declare both."
         )
+    if study.looks and study.tune:
+        raise InputError(
+            "study.tune does not go with seeds by rule, whose tests do not count the noise of the "
+            "choice; declare a fixed number: study.seeds=[0,1,2,3,4]."
+        )
     shared = set(study.seeds) & set(study.tune.seeds if study.tune else [])
     if shared:
         raise InputError(
             f"study.tune.seeds and study.seeds share {sorted(shared)}; what is tuned on a seed "
-            "must not be reported on it: choose others, for example study.tune.seeds=[1000]."
+            "must not be reported on it: choose others, for example "
+            "study.tune.seeds=[1000,1001,1002]."
         )
 
 

@@ -95,9 +95,10 @@ def study_specs(
     return specs
 
 
-def report_cells(study: Study) -> list[Cell]:
-    """Return every arm and reporting seed, at the declared setting."""
-    return [(arm, seed, REPORT, {}) for arm in study.arms for seed in study.seeds]
+def report_cells(study: Study, seeds: Sequence[int], arms: Iterable[str]) -> list[Cell]:
+    """Return these arms and seeds, at the declared setting, in the study's order."""
+    kept = set(arms)
+    return [(arm, seed, REPORT, {}) for arm in study.arms if arm in kept for seed in seeds]
 
 
 def trial_cells(study: Study, values: Sequence[float]) -> list[Cell]:
@@ -118,12 +119,6 @@ def tuned_cells(study: Study, best: Mapping[str, float]) -> list[Cell]:
     settings += [(TUNED, arm, best[arm]) for arm in study.arms]
     points = itertools.product(settings, study.seeds)
     return [(arm, seed, role, {study.tune.key: value}) for (role, arm, value), seed in points]
-
-
-def first_look(study: Study, cells: Sequence[Cell]) -> list[Cell]:
-    """Return the cells that are trained before anything is decided: all of them without a rule."""
-    seeds = study.seeds[: study.looks[0]] if study.looks else study.seeds
-    return [cell for cell in cells if cell[1] in seeds]
 
 
 def seeds_of(study: Study, overrides: Sequence[Override]) -> list[int]:

@@ -6,7 +6,7 @@ All runs are checked before any is trained. Runs that are done are not started a
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
 from itertools import pairwise
 from pathlib import Path
@@ -96,27 +96,18 @@ class Planner:
         return distinct(runs)
 
     def _plain_study(self, study: Study, overrides: Sequence[Override]) -> list[PlannedRun]:
-        def plan(cells: Sequence[expand.Cell]) -> list[PlannedRun]:
-            return self._plan(expand.study_specs(study, overrides, self.base.name, cells))
+        """Train all runs, or where the study has a rule for seeds those that it asks for.
 
-        cells = expand.report_cells(study)
-        first = plan(expand.first_look(study, cells))
-        if not preview(first, study, self.launcher, only=self.command.plan):
-            return []
-        return self._train_by_looks(study, cells, first, plan)
-
-    def _train_by_looks(
-        self,
-        study: Study,
-        cells: Sequence[expand.Cell],
-        first: Sequence[PlannedRun],
-        plan: Callable[[Sequence[expand.Cell]], list[PlannedRun]],
-    ) -> list[PlannedRun]:
-        """Train the first runs, then by the study's rule those of more seeds while arms are open.
-
-        Without a rule the first runs are all.
+        By rule, the first seeds are trained, then more while contrasts are undecided.
         """
-        runs = distinct(first)
+
+        def plan(seeds: Sequence[int], arms: Iterable[str]) -> list[PlannedRun]:
+            cells = expand.report_cells(study, seeds, arms)
+            return distinct(self._plan(expand.study_specs(study, overrides, self.base.name, cells)))
+
+        runs = plan(study.first_seeds, study.arms)
+        if not preview(runs, study, self.launcher, only=self.command.plan):
+            return []
         self._train(runs, [], study)
         for size, following in pairwise(study.looks):
             undecided = write_report(runs[0].directory.parent).table.undecided
@@ -124,8 +115,8 @@ class Planner:
                 break
             seeds = study.seeds[size:following]
             print(f"After {size} seeds, undecided: {', '.join(undecided)}; {following} seeds next.")
-            more = plan([cell for cell in cells if cell[0] in undecided and cell[1] in seeds])
-            self._train(distinct(more), [], study)
+            more = plan(seeds, undecided)
+            self._train(more, [], study)
             runs = distinct([*runs, *more])
         return runs
 
@@ -142,7 +133,7 @@ class Planner:
 
         trials = plan(expand.trial_cells(study, tune.grid))
         likely = dict.fromkeys(study.arms, tune.grid[len(tune.grid) // 2])
-        reporting = plan(expand.first_look(study, expand.tuned_cells(study, likely)))
+        reporting = plan(expand.tuned_cells(study, likely))
         if not preview([*trials, *reporting], study, self.launcher, only=self.command.plan):
             return []
         self._train(trials, [], study)
@@ -160,9 +151,8 @@ class Planner:
         chosen = _chosen(tune, trials)
         for arm in [arm for arm, found in chosen.items() if found.failed]:
             print(f"Trials of {arm!r} failed at its best value too; it is reported at that value.")
-        study = replace(study, tune=replace(tune, chosen=chosen))
-        cells = expand.tuned_cells(study, {arm: found.value for arm, found in chosen.items()})
-        runs = self._train_by_looks(study, cells, plan(expand.first_look(study, cells)), plan)
+        runs = plan(expand.tuned_cells(study, {arm: found.value for arm, found in chosen.items()}))
+        self._train(runs, [], replace(study, tune=replace(tune, chosen=chosen)))
         return [*trials, *runs]
 
     def _plan(self, specs: Sequence[expand.RunSpec]) -> list[PlannedRun]:

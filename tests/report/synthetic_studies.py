@@ -6,6 +6,7 @@ import hashlib
 import math
 import random
 from dataclasses import dataclass, field
+from itertools import product
 from pathlib import Path
 from typing import Any
 
@@ -39,7 +40,7 @@ KNOWN = {
 
 @dataclass
 class StudyFactory:
-    """Writes a study's runs; `losses` and `broken` overrule what an arm's effect would give."""
+    """Writes a study's runs; `losses`, `trials` and `broken` overrule what an effect would give."""
 
     root: Path
     seeds: tuple[int, ...] = (0, 1, 2, 3, 4)
@@ -49,7 +50,9 @@ class StudyFactory:
     margin: float | None = 0.012
     tuned: bool = False
     curves: bool = False
+    tuning_seeds: tuple[int, ...] = (100,)
     losses: dict[tuple[str, int], float] = field(default_factory=dict)
+    trials: dict[tuple[str, int, float], float] = field(default_factory=dict)
     broken: dict[tuple[str, int], dict[str, Any]] = field(default_factory=dict)
     changes: dict[tuple[str, int], dict[str, Any]] = field(default_factory=dict)
     entries: list[SweepRow] = field(default_factory=list)
@@ -59,6 +62,8 @@ class StudyFactory:
         """An arm's loss: its effect, the seed's, its own noise, and how far the rate is off."""
         if (arm, seed) in self.losses:
             return self.losses[arm, seed]
+        if rate and (arm, seed, rate) in self.trials:
+            return self.trials[arm, seed, rate]
         shared = random.Random(f"seed {seed}").gauss(0, 0.012)
         own = 0.0 if arm in self.controls else random.Random(f"{arm} {seed}").gauss(0, 0.004)
         effect = EFFECTS.get(arm, 0.0)
@@ -93,12 +98,14 @@ class StudyFactory:
             for seed in self.seeds:
                 self.add(arm, seed, REPORT, 3e-3 if self.tuned else None)
 
-    def tune(self, seed: int = 100) -> None:
-        """Add a trial of every value for every arm, and choose."""
+    def tune(self) -> None:
+        """Add the trials of every value for every arm, and choose."""
         for arm in self.arms:
-            for rate in GRID:
+            for rate, seed in product(GRID, self.tuning_seeds):
                 self.add(arm, seed, TUNE, rate)
-            best = min(GRID, key=lambda rate: self.loss(arm, seed, rate))
+            best = min(
+                GRID, key=lambda rate: sum(self.loss(arm, seed, rate) for seed in self.tuning_seeds)
+            )
             edges = {GRID[0]: "low", GRID[-1]: "high"}
             self.chosen[arm] = Chosen(best, edges.get(best))
 
@@ -110,7 +117,9 @@ class StudyFactory:
 
     def declared(self) -> Study:
         """The study as `sweep.json` keeps it."""
-        tune = Tuning(KEY, list(GRID), [100], 2, self.chosen) if self.tuned else None
+        tune = (
+            Tuning(KEY, list(GRID), list(self.tuning_seeds), 2, self.chosen) if self.tuned else None
+        )
         return Study(
             name=self.root.name,
             baseline="baseline",

@@ -30,7 +30,7 @@ def test_json_retraces_every_number(study: StudyFactory) -> None:
     assert content["command"] == "python scripts/train.py -m study=norms"
     assert [arm["arm"] for arm in content["arms"]] == [row.arm for row in table.rows]
     nope = next(arm for arm in content["arms"] if arm["arm"] == "nope")
-    assert (nope["overrides"], nope["verdict"]) == (["position=none"], "worse")
+    assert (nope["overrides"], nope["verdict"]) == (["position=none"], "edge of the grid")
     assert nope["chosen"] == {"value": 0.01, "edge": "high", "failed": 0}
     runs = nope["main"]["runs"]
     assert [run["seed"] for run in runs] == [0, 1, 2, 3, 4]

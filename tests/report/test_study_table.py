@@ -69,11 +69,22 @@ def test_the_smallest_resolvable_difference_is_at_the_first_step_of_holm(
     study: StudyFactory,
 ) -> None:
     table = table_of(study.whole())
-    spreads = [item.contrast.sd for item in table.comparisons if item.contrast]
-    assert len(spreads) == 4 and max(filter(None, spreads)) < 0.006
-    widest = max(filter(None, spreads))
-    assert table.resolvable == smallest_resolvable(widest, 5, alpha=0.05 / 4)
-    assert "from the largest sd of the paired differences" in " ".join(notes(table))
+    errors = [item.contrast.deciding for item in table.comparisons if item.contrast]
+    assert len(errors) == 4
+    error, degrees = max((e, d) for e, d in errors if e and d)
+    sd = error * math.sqrt(5)
+    assert table.resolvable == smallest_resolvable(sd, 5, alpha=0.05 / 4, degrees=degrees)
+    assert "from the largest error of the paired differences" in " ".join(notes(table))
+
+
+def test_the_smallest_resolvable_difference_of_one_contrast_is_that_of_its_spread(
+    study: StudyFactory,
+) -> None:
+    study.contrasts = [["layernorm", "baseline"]]
+    table = table_of(study.whole())
+    found = row_of(table, "layernorm").difference
+    assert found and found.sd
+    assert table.resolvable == pytest.approx(smallest_resolvable(found.sd, 5))
 
 
 def test_equivalent_stands_beside_the_interval_that_decides(study: StudyFactory) -> None:
@@ -279,7 +290,7 @@ def test_a_narrow_terminal_keeps_the_names_and_the_verdicts(study: StudyFactory)
     assert max(map(len, lines)) <= 100
     for arm in ARMS:
         row = next(line for line in lines if line.startswith(arm))
-        assert row.split()[-1] in ("-", "ok", "worse", "equivalent")
+        assert row.split()[-1] in ("-", "ok", "worse", "equivalent", "grid")
     assert any(line.startswith("nope") and "[+0.0741, +0.0845]" in line for line in lines)
 
 

@@ -56,18 +56,18 @@ def test_a_command_declares_only_what_is_new(tmp_path: Path) -> None:
 
 
 def test_a_study_declares_its_contrasts_rule_and_tuning() -> None:
-    tune = Tuning(grid=[1e-3, 2e-3, 4e-3], seeds=[7])
     seeds = list(range(5))
-    study = Study("it", "base", ARMS, seeds=seeds, looks=[3, 5], margin=0.01, tune=tune)
+    study = Study("it", "base", ARMS, seeds=seeds, looks=[3, 5], margin=0.01)
+    pairs = [["wide", "base"]]
     assert declaration_of(SweepRecord("it", study=study)) == Declaration(
-        "base",
-        ARMS,
-        [["wide", "base"]],
-        seeds,
-        [3, 5],
-        0.01,
-        {"key": "optimizer.lr", "grid": "0.001, 0.002, 0.004", "seeds": "7"},
+        "base", ARMS, pairs, seeds, [3, 5], 0.01
     )
+    tuned = Study("it", "base", ARMS, tune=Tuning(grid=[1e-3, 2e-3, 4e-3], seeds=[7]))
+    assert declaration_of(SweepRecord("it", study=tuned)).tuned == {
+        "key": "optimizer.lr",
+        "grid": "0.001, 0.002, 0.004",
+        "seeds": "7",
+    }
 
 
 @pytest.mark.parametrize("edit", ["change", "remove", "insert"])

@@ -45,6 +45,10 @@ WRONG = {
     "a rule without its end": ({"seeds": {"first": 5, "more": 1}}, "study.seeds.at_most is not"),
     "looks that fall": ({"seeds": [0, 1, 2, 3], "looks": [4, 3]}, "rising numbers"),
     "looks beyond the seeds": ({"looks": [3]}, "must end with the number of study.seeds"),
+    "tuning beside a rule": (
+        {"seeds": {"first": 3, "more": 1, "at_most": 4}, "tune": {"grid": [1e-3, 3e-3, 1e-2]}},
+        "does not go with seeds by rule",
+    ),
     "a grid of two": ({"tune": {"grid": [1e-3, 3e-3]}}, "three or more"),
     "a grid that falls": ({"tune": {"grid": [1e-2, 3e-3, 1e-3]}}, "ascending"),
 }

@@ -10,6 +10,7 @@ from lm_experiments.report.pictures.intervals import (
     MOST_ROWS,
     NEUTRAL,
     Bar,
+    explain,
     interval_panel,
     shown_of,
 )
@@ -30,7 +31,8 @@ def draw_forest(table: Table, path: Path) -> bool:
     """Write the picture as PNG; False, and no file, without a contrast that has an interval.
 
     Arms without a loss keep their row, with the verdict in words. In a tuned study the small
-    hollow diamonds are the same contrasts at the setting all arms share.
+    hollow diamonds are the same contrasts at the setting all arms share. An arm called equivalent
+    has the interval that decides so as a broad band, against the margin's.
     """
     items = ordered(table)
     known = [c for item in items if (c := item.contrast) is not None]
@@ -40,8 +42,13 @@ def draw_forest(table: Table, path: Path) -> bool:
     with interval_panel(path, _title(table, len(bars)), _x_label(table), bars, margin) as axes:
         if margin is not None:
             _margin(axes, margin)
-        if table.tune:
-            _common(axes, table, items[:MOST_ROWS])
+        diamonds = table.tune and _common(axes, table, items[:MOST_ROWS])
+        bands = any(bar.wide for bar in bars[:MOST_ROWS])
+        meanings = {
+            f"small diamonds: at {common_setting(table)}": diamonds,
+            "broad bands: the interval that decides equivalence": bands,
+        }
+        explain(axes, [text for text, there in meanings.items() if there])
     return True
 
 
@@ -53,6 +60,7 @@ def ordered(table: Table) -> list[Comparison]:
 def _bar(item: Comparison, table: Table) -> Bar:
     several = {reference for _, reference in table.plan.pairs} != {table.baseline}
     text = f"{item.arm} - {item.reference}" if several else item.arm
+    within = item.contrast.within if item.contrast else None
     return Bar(
         f"{text} (control)" if item.control else text,
         item.contrast,
@@ -60,6 +68,7 @@ def _bar(item: Comparison, table: Table) -> Bar:
         COLORS.get(item.verdict),
         mark="D" if item.control else "o",
         filled="fails" not in item.verdict,
+        wide=(within.low, within.high) if within and item.verdict == EQUIVALENT else None,
     )
 
 
@@ -90,8 +99,8 @@ def _margin(axes: Axes, margin: float) -> None:
     )
 
 
-def _common(axes: Axes, table: Table, shown: Sequence[Comparison]) -> None:
-    """The same contrasts at the setting that all arms share."""
+def _common(axes: Axes, table: Table, shown: Sequence[Comparison]) -> bool:
+    """Draw the same contrasts at the setting that all arms share, where they are in the panel."""
     sides = [row.common for row in table.rows if row.common is not None]
     found = {(c.arm, c.reference): c.contrast for side in sides for c in side.comparisons}
     low, high = axes.get_xlim()
@@ -101,15 +110,7 @@ def _common(axes: Axes, table: Table, shown: Sequence[Comparison]) -> None:
         if contrast and low <= contrast.mean <= high:
             inside.append((contrast.mean, place + 0.27))
     if not inside:
-        return
+        return False
     xs, ys = zip(*inside, strict=True)
     axes.plot(xs, ys, "D", color=NEUTRAL, markerfacecolor="white", markersize=3.8, zorder=3)
-    axes.annotate(
-        f"small diamonds: at {common_setting(table)}",
-        (0.0, 0.0),
-        xycoords="axes fraction",
-        xytext=(0, -40),
-        textcoords="offset points",
-        size=8,
-        color=NEUTRAL,
-    )
+    return True

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 WIDTH, ROW_HEIGHT, TOP, BOTTOM = 10.0, 0.36, 0.62, 0.72
 CHARACTER_WIDTH = 0.083
 WORD_WIDTH = 0.073
-LINE_WIDTH = 1.8
+LINE_WIDTH, BAND_WIDTH = 1.8, 7.0
 FAR = 8.0
 LONGEST_LABEL = 44
 MOST_ROWS = 60
@@ -41,7 +41,10 @@ class Interval(Protocol):
 
 @dataclass(frozen=True)
 class Bar:
-    """A row of the panel: `estimate` None keeps its place, with its word only."""
+    """A row of the panel: `estimate` None keeps its place, with its word only.
+
+    `wide` are the ends of a second interval, drawn as a broad band behind the first.
+    """
 
     label: str
     estimate: Interval | None
@@ -49,6 +52,7 @@ class Bar:
     color: str | None = None
     mark: str = "o"
     filled: bool = True
+    wide: tuple[float, float] | None = None
 
     @property
     def numbers(self) -> str:
@@ -91,6 +95,19 @@ def shown_of(count: int) -> str:
     return f" (the first {MOST_ROWS} of {count})" if count > MOST_ROWS else ""
 
 
+def explain(axes: Axes, meanings: Sequence[str]) -> None:
+    """Say below the panel what its further signs mean."""
+    axes.annotate(
+        "; ".join(meanings),
+        (0.0, 0.0),
+        xycoords="axes fraction",
+        xytext=(0, -40),
+        textcoords="offset points",
+        size=8,
+        color=NEUTRAL,
+    )
+
+
 def limits(estimates: Sequence[Interval], margin: float | None) -> tuple[float, float]:
     """The x limits that hold zero, the margin and all intervals but those far out."""
     ends = [
@@ -129,6 +146,16 @@ def _row(axes: Axes, place: int, bar: Bar) -> None:
     if found.low is not None and found.high is not None:
         ends = [found.low, found.high]
         axes.plot(ends, [place, place], color=color, linewidth=LINE_WIDTH, zorder=3)
+    if bar.wide is not None:
+        axes.plot(
+            bar.wide,
+            [place, place],
+            color=color,
+            linewidth=BAND_WIDTH,
+            alpha=0.3,
+            solid_capstyle="butt",
+            zorder=2.5,
+        )
     face = color if bar.filled else "white"
     axes.plot([found.mean], [place], bar.mark, color=color, markerfacecolor=face, ms=6.5, zorder=4)
 

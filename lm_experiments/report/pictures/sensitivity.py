@@ -22,7 +22,7 @@ from lm_experiments.report.pictures.figure import (
 )
 from lm_experiments.report.statistics.tuning import expected_best
 from lm_experiments.report.table.columns import LOSS_TITLES, UNITS
-from lm_experiments.report.table.rows import Table
+from lm_experiments.report.table.rows import Row, Table
 from lm_experiments.rundir.study import Chosen, Tuning
 
 if TYPE_CHECKING:
@@ -37,20 +37,26 @@ FAR, FAR_BEST = 4.0, 2.5
 
 @dataclass(frozen=True)
 class Response:
-    """An arm's trials: the mean loss of each value, None where one of its trials failed."""
+    """An arm's trials: the mean loss of each value, None where one of its trials failed.
+
+    `sensitivity` is the mean excess loss over the values (Wortsman et al. 2023), None where it is
+    not known.
+    """
 
     arm: str
     losses: dict[float, float | None]
     trials: tuple[float, ...]
     choice: Chosen | None
+    sensitivity: float | None = None
 
     @property
     def label(self) -> str:
-        """The arm's name, with its choice once tuning has ended."""
+        """The arm's name, with its choice and sensitivity once tuning has ended."""
         name = shortened(self.arm, LONGEST_LABEL)
         if self.choice is None:
             return name
-        return f"{name} ({self.choice.value:g}{', edge' if self.choice.edge else ''})"
+        more = "" if self.sensitivity is None else f", sensitivity {self.sensitivity:.3f}"
+        return f"{name} ({self.choice.value:g}{', edge' if self.choice.edge else ''}){more}"
 
 
 def draw_sensitivity(table: Table, path: Path) -> bool:
@@ -76,20 +82,21 @@ def draw_sensitivity(table: Table, path: Path) -> bool:
 
 def responses(table: Table) -> list[Response]:
     """The trials of every arm that has any which ended, in the table's order."""
-    found = [_response(table, table.tune, row.arm) for row in table.rows] if table.tune else []
+    found = [_response(table, table.tune, row) for row in table.rows] if table.tune else []
     return [response for response in found if response.losses]
 
 
-def _response(table: Table, tuning: Tuning, arm: str) -> Response:
+def _response(table: Table, tuning: Tuning, row: Row) -> Response:
     trials: dict[float, list[float]] = {}
     for run in table.sweep.trials:
         value = run.setting.get(tuning.key)
-        if run.arm == arm and run.finished and value is not None:
+        if run.arm == row.arm and run.finished and value is not None:
             loss = run.value(table.trial_metric)
             trials.setdefault(value, []).append(math.inf if loss is None else loss)
     means = {value: fmean(trials[value]) for value in sorted(trials)}
     losses = {value: mean if math.isfinite(mean) else None for value, mean in means.items()}
-    return Response(arm, losses, tuple(chain(*trials.values())), tuning.chosen.get(arm))
+    sensitivity = row.tuned.sensitivity if row.tuned else None
+    return Response(row.arm, losses, tuple(chain(*trials.values())), row.chosen, sensitivity)
 
 
 def focus(found: Sequence[Response]) -> tuple[float, float]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping, Sequence, Set
 from dataclasses import dataclass, replace
 from math import comb
 from typing import TYPE_CHECKING, Any
@@ -11,6 +11,7 @@ from lm_experiments.report.collect import TESTED, Run, Sweep
 from lm_experiments.report.statistics.contrasts import Contrast, adjust, contrast
 from lm_experiments.report.statistics.exploratory import exploratory_reasons
 from lm_experiments.report.statistics.failures import failure_verdict
+from lm_experiments.report.statistics.tuned import EDGE_OF_GRID, Tuned, with_choices
 from lm_experiments.report.statistics.verdicts import (
     BETTER,
     EQUIVALENT,
@@ -29,7 +30,16 @@ if TYPE_CHECKING:
 SAME_RUNS = "same runs"
 # What a contrast lacks where it was not tested.
 UNTESTED: Mapping[str, Any] = dict.fromkeys(
-    ("p", "adjusted_p", "plain_p", "plain_adjusted_p", "equivalent_p", "within")
+    (
+        "p",
+        "adjusted_p",
+        "plain_p",
+        "plain_adjusted_p",
+        "test_error",
+        "test_degrees",
+        "equivalent_p",
+        "within",
+    )
 )
 RunsByArm = Mapping[str, Sequence[Run]]
 
@@ -113,19 +123,27 @@ def plan_contrasts(sweep: Sweep, baseline: str, metric: str) -> Plan:
     return Plan(baseline, pairs, controls, reasons, len(sweep.arms), metric, margin, *by_rule)
 
 
-def compare(plan: Plan, runs: RunsByArm, complete: bool) -> list[Comparison]:
-    """Work out every planned contrast; no p and no verdict until all runs are `complete`."""
+def compare(
+    plan: Plan, runs: RunsByArm, complete: bool, tuned: Mapping[str, Tuned] | None = None
+) -> list[Comparison]:
+    """Work out every planned contrast; no p and no verdict until all runs are `complete`.
+
+    `tuned` holds the tuning of the arms, where the runs are those at each arm's own best value.
+    """
+    tuned = tuned or {}
     found = {pair: _contrast(plan, runs, pair) for pair in plan.pairs}
-    over_all = _adjusted(plan, found, plan.tested, plan.all_pairs)
+    over_all = _adjusted(plan, found, plan.tested, plan.all_pairs, tuned)
     decided = _decisions(plan, runs) if complete else {}
     if decided:
         found.update((pair, _decided(plan, runs, pair, made)) for pair, made in decided.items())
     else:
-        found.update(_adjusted(plan, found, plan.confirmatory, len(plan.confirmatory)))
+        pairs = plan.confirmatory
+        found.update(_adjusted(plan, found, pairs, len(pairs), tuned))
     found.update((pair, over_all[pair]) for pair in plan.exploratory if pair in over_all)
     undecided = {pair for pair, made in decided.items() if made.verdict == MORE_SEEDS}
+    edges = {arm for arm, own in tuned.items() if own.edge}
     return [
-        _comparison(plan, runs, pair, found[pair], complete, pair in undecided)
+        _on_edge(_comparison(plan, runs, pair, found[pair], complete, pair in undecided), edges)
         for pair in plan.pairs
     ]
 
@@ -135,11 +153,13 @@ def _adjusted(
     found: Mapping[tuple[str, str], Contrast | None],
     pairs: Sequence[tuple[str, str]],
     family: int,
+    tuned: Mapping[str, Tuned],
 ) -> dict[tuple[str, str], Contrast | None]:
     """The contrasts of these pairs, adjusted in a family of so many."""
     # Pairs of the family that are not shown count as p = 1, which Holm's procedure allows.
     others = [None] * (family - len(pairs))
-    contrasts = _tests(pairs, [found[pair] for pair in pairs])
+    tested = zip(pairs, _tests(pairs, [found[pair] for pair in pairs]), strict=True)
+    contrasts = [with_choices(item, pair, tuned, plan.margin) for pair, item in tested]
     adjusted = adjust([*contrasts, *others], plan.margin)
     return dict(zip(pairs, adjusted, strict=False))
 
@@ -168,6 +188,13 @@ def _losses(plan: Plan, runs: RunsByArm) -> dict[str, dict[int, float | None]]:
         arm: {run.seed: run.value(plan.metric) for run in its if run.finished}
         for arm, its in runs.items()
     }
+
+
+def _on_edge(item: Comparison, edges: Set[str]) -> Comparison:
+    """No verdict where a better value of an arm may lie beyond the grid it was tuned over."""
+    claims = (BETTER, WORSE, EQUIVALENT, UNRESOLVED, EXPLORATORY)
+    at_edge = item.verdict in claims and not edges.isdisjoint((item.arm, item.reference))
+    return replace(item, verdict=EDGE_OF_GRID) if at_edge else item
 
 
 def _tests(

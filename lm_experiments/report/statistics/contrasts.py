@@ -6,7 +6,7 @@ Nothing here reads files: losses go in, frozen records of statistics come out.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from lm_experiments.report.statistics.failures import holm_with_failures
@@ -50,8 +50,9 @@ class Contrast:
     two-sided. `error` and `degrees` are those of its t test. `equivalent_p` is the larger p
     of two one-sided tests against the margin (TOST). What takes two values or more is None with
     fewer, and `adjusted_p` and `within` are None until `adjust` sets them. Where
-    `moderated.moderate` made `p` that of a moderated test, `plain_p` is that of the plain one,
-    and `plain_adjusted_p` Holm's; elsewhere both are None.
+    `moderated.moderate` made `p` that of a moderated test, `test_error` and `test_degrees` are
+    that test's, `plain_p` is the p of the plain one, and `plain_adjusted_p` Holm's; elsewhere
+    these are None.
     """
 
     mean: float
@@ -66,6 +67,8 @@ class Contrast:
     differences: tuple[float, ...] = ()
     seeds: tuple[int, ...] = ()
     adjusted_p: float | None = None
+    test_error: float | None = None
+    test_degrees: float | None = None
     plain_p: float | None = None
     plain_adjusted_p: float | None = None
     within: Within | None = None
@@ -79,6 +82,13 @@ class Contrast:
     def high(self) -> float | None:
         """The upper end of the 95 % interval."""
         return None if self.half_width is None else self.mean + self.half_width
+
+    @property
+    def deciding(self) -> tuple[float | None, float | None]:
+        """The standard error and degrees of freedom of the test that `p` is of."""
+        if self.test_error is None:
+            return self.error, self.degrees
+        return self.test_error, self.test_degrees
 
     @property
     def identical(self) -> bool:
@@ -149,6 +159,31 @@ def adjust(
         c and replace(c, adjusted_p=adjusted[at], plain_adjusted_p=plain[at], within=within.get(at))
         for at, c in enumerate(contrasts)
     ]
+
+
+def widened(
+    found: Contrast, widen: Callable[[float, float], tuple[float, float]], margin: float | None
+) -> Contrast:
+    """A tested contrast with more noise in its error, and so in its interval and its p.
+
+    `widen` gives the error and degrees of freedom with the noise from those without it.
+    """
+    assert found.error is not None and found.degrees is not None
+    error, degrees = widen(found.error, found.degrees)
+    half_width, p, equivalent_p = _tested(found.mean, error, degrees, margin)
+    wider = replace(
+        found,
+        error=error,
+        degrees=degrees,
+        half_width=half_width,
+        p=p,
+        equivalent_p=equivalent_p,
+    )
+    if found.test_error is None or found.test_degrees is None:
+        return wider
+    error, degrees = widen(found.test_error, found.test_degrees)
+    p_moderated = _tested(found.mean, error, degrees, margin)[1]
+    return replace(wider, p=p_moderated, plain_p=p, test_error=error, test_degrees=degrees)
 
 
 def _within(contrasts: Sequence[Contrast | None], margin: float) -> dict[int, Within]:

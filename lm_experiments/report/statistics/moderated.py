@@ -59,10 +59,12 @@ def moderate(contrasts: Sequence[Contrast | None]) -> list[Contrast | None]:
     paired = {found.seeds if found.paired else () for found in tested.values()}
     if len(tested) < 2 or len(paired) > 1 or len(min(paired)) < FEWEST_SEEDS:
         return list(contrasts)
-    p = moderated_t(np.array([found.differences for found in tested.values()])).p().tolist()
+    estimates = moderated_t(np.array([found.differences for found in tested.values()]))
+    columns = (estimates.p(), estimates.error, estimates.degrees)
+    rows = zip(*(column.tolist() for column in columns), strict=True)
     new = {
-        at: replace(found, p=own, plain_p=found.p)
-        for (at, found), own in zip(tested.items(), p, strict=True)
+        at: replace(found, p=p, test_error=error, test_degrees=degrees, plain_p=found.p)
+        for (at, found), (p, error, degrees) in zip(tested.items(), rows, strict=True)
     }
     return [new.get(at, found) for at, found in enumerate(contrasts)]
 

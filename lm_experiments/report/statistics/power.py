@@ -9,14 +9,19 @@ ALPHA = 0.05
 
 
 def smallest_resolvable(
-    sd_difference: float, n: int, power: float = POWER, alpha: float = ALPHA
+    sd_difference: float,
+    n: int,
+    power: float = POWER,
+    alpha: float = ALPHA,
+    degrees: float | None = None,
 ) -> float | None:
     """The smallest true difference a two-sided paired t test over n seeds finds with `power`.
 
     `sd_difference` is the standard deviation of the paired differences, in the unit of the
-    result. For a family of k contrasts pass alpha / k, the first and hardest step of Holm's.
-    None below two seeds, which resolve nothing. Raises `ValueError` for a spread that is
-    negative or not finite, and for a power or alpha out of range.
+    result; `degrees` are the test's degrees of freedom where these are not n - 1. For a family of
+    k contrasts pass alpha / k, the first and hardest step of Holm's. None below two seeds, which
+    resolve nothing. Raises `ValueError` for a spread that is negative or not finite, and for a
+    power or alpha out of range.
     """
     if not 0 <= sd_difference < math.inf:
         raise ValueError(
@@ -33,7 +38,7 @@ def smallest_resolvable(
     from scipy.optimize import brentq
 
     def lacking(shift: float) -> float:
-        return _power(shift, n - 1, alpha) - power
+        return _power(shift, degrees or n - 1, alpha) - power
 
     high = 1.0
     while lacking(high) < 0:
@@ -42,7 +47,7 @@ def smallest_resolvable(
     return shift * sd_difference / math.sqrt(n)
 
 
-def _power(shift: float, degrees: int, alpha: float) -> float:
+def _power(shift: float, degrees: float, alpha: float) -> float:
     """P(|T| > critical value) for a noncentral t with this noncentrality."""
     import numpy as np
     from scipy.special import gammainc, stdtrit

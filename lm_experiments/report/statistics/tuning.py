@@ -7,6 +7,8 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Literal
 
+FEWEST_TUNING_SEEDS = 3  # Fewer say nothing about how the choice would vary.
+
 
 @dataclass(frozen=True)
 class Best:

@@ -11,9 +11,9 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from lm_experiments.errors import InputError
-from lm_experiments.report.statistics.estimates import Array, Estimates
+from lm_experiments.report.statistics.estimates import Array
+from lm_experiments.report.statistics.tuning import FEWEST_TUNING_SEEDS
 
-FEWEST_TUNING_SEEDS = 3
 MOST_ENUMERATED = 7  # 1,716 different resamples; beyond, so many are drawn at random:
 RESAMPLES = 20_000
 
@@ -28,21 +28,6 @@ class ChoiceNoise:
 
     shares: tuple[float, ...]
     variance: float
-
-
-@dataclass(frozen=True)
-class TunedDifference:
-    """A difference between arms (nats per token), its test and 95 % interval with tuning noise.
-
-    `p` is two-sided and not adjusted for a family.
-    """
-
-    mean: float
-    error: float
-    degrees: float
-    p: float
-    low: float
-    high: float
 
 
 def choice_noise(losses: ArrayLike) -> ChoiceNoise:
@@ -70,29 +55,19 @@ def choice_noise(losses: ArrayLike) -> ChoiceNoise:
     return ChoiceNoise(tuple(shares.tolist()), variance * correction)
 
 
-def tuned_difference(
-    differences: Sequence[float], choices: Sequence[ChoiceNoise], tuning_seeds: int
-) -> TunedDifference:
-    """The mean of paired differences between tuned arms, with the noise of their choices.
+def choice_error(
+    error: float, degrees: float, choices: Sequence[ChoiceNoise], tuning_seeds: int
+) -> tuple[float, float]:
+    """A standard error of reported runs and its degrees of freedom, with the noise of choices.
 
-    `differences` are those of the reported runs, nats per token, one per seed; `choices` holds
-    the noise of the arm's and of the reference's tuning. The variances add up, as tuning seeds
-    and reported seeds are different runs; degrees of freedom after Satterthwaite (1946).
-    Raises `InputError` for fewer than two differences.
+    The variances add up, as tuning seeds and reported seeds are different runs; degrees of
+    freedom after Satterthwaite (1946). These may be more than without the choices; kept from that,
+    simulated intervals cover more than 97 %.
     """
-    n = len(differences)
-    if n < 2:
-        raise InputError(f"A difference needs two seeds or more, not {n}; add seeds.")
-    values = np.asarray(differences, dtype=float)
-    terms = [(float(values.var(ddof=1)) / n, n - 1)]
-    terms += [(choice.variance, tuning_seeds - 1) for choice in choices]
+    terms = [(error**2, degrees), *((choice.variance, tuning_seeds - 1) for choice in choices)]
     variance = math.fsum(part for part, _ in terms)
-    spread = math.fsum(part**2 / degrees for part, degrees in terms)
-    degrees = variance**2 / spread if spread > 0 else float(n - 1)
-    mean, error = float(values.mean()), math.sqrt(variance)
-    found = Estimates(np.array([mean]), np.array([error]), np.array([degrees]))
-    low, high = found.interval()
-    return TunedDifference(mean, error, degrees, float(found.p()[0]), float(low[0]), float(high[0]))
+    spread = math.fsum(part**2 / own for part, own in terms)
+    return math.sqrt(variance), variance**2 / spread if spread > 0 else degrees
 
 
 def sensitivity(losses: ArrayLike, initial_loss: float) -> float:

@@ -141,8 +141,16 @@ def _tuning(table: Table) -> list[Column]:
     if table.tune is None:
         return []
     title, at = LOSS_TITLES[table.metric], common_setting(table)
+    name = table.tune.key.rsplit(".", 1)[-1]
     return [
-        Column(f"best {table.tune.key.rsplit('.', 1)[-1]}", _chosen),
+        Column(f"best {name}", _chosen),
+        Column(
+            f"{name} sensitivity",
+            lambda row: fixed(_sensitivity(row), ".4f"),
+            rank=2,
+            printed=False,
+            shown=any(_sensitivity(row) is not None for row in table.rows),
+        ),
         Column(
             f"{title} at {at}",
             lambda row: _part(row.common.loss if row.common else None, "mean"),
@@ -274,6 +282,10 @@ def _part(item: Summary | Comparison | Contrast | None, name: str, form: str = "
 def _chosen(row: Row) -> str:
     edge = EDGE if row.chosen and row.chosen.edge else ""
     return f"{row.chosen.value:g}{edge}" if row.chosen else NOTHING
+
+
+def _sensitivity(row: Row) -> float | None:
+    return row.tuned.sensitivity if row.tuned else None
 
 
 def _difference(row: Row) -> str:

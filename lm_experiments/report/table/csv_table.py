@@ -75,6 +75,10 @@ def _tuning_record(row: Row, key: str, metric: str) -> dict[str, object]:
     return {
         f"best_{key}": row.chosen.value if row.chosen else None,
         "best_at_edge": str(bool(row.chosen.edge)).lower() if row.chosen else None,
+        f"{key}_sensitivity": row.tuned.sensitivity if row.tuned else None,
+        f"{key}_choice_variance": row.tuned.noise.variance
+        if row.tuned and row.tuned.noise
+        else None,
         **_statistics(f"common_{metric}", common.loss if common else None),
         "common_n": len(common.usable) if common else None,
     }

@@ -107,6 +107,7 @@ def _arm(row: Row, table: Table) -> dict[str, Any]:
         "verdict": row.comparison.verdict if row.comparison else None,
         **{key: row.first(key) for key in _ARM_KEYS},
         "chosen": asdict(row.chosen) if row.chosen else None,
+        "tuned": asdict(row.tuned) if row.tuned else None,
         "main": _side(row.main),
         "common": _side(row.common) if row.common else None,
         "trials": [_run(run) for run in table.sweep.trials if run.arm == row.arm],

@@ -135,7 +135,7 @@ def _declared(table: Table) -> list[str]:
         share = f"{_LEVEL} / {family}" if family > 1 else _LEVEL
         lines.append(
             f"The smallest difference these seeds would find (power {POWER:g} at {share}), from "
-            f"the largest sd of the paired differences and a plain t test: {table.resolvable:.4f} "
+            f"the largest error of the paired differences: {table.resolvable:.4f} "
             f"{UNITS[table.metric]}."
         )
     return lines
@@ -203,10 +203,20 @@ def _tuning(table: Table) -> list[str]:
         return [f"Tuning of {tuning.key} is UNFINISHED: {finished} of {len(trials)} trials so far."]
     edges = [row.arm for row in table.rows if row.chosen and row.chosen.edge]
     lines = [f"Tuned for every arm alone: {tuning.key} over {_budget(tuning, trials)}."]
+    if any(row.tuned and row.tuned.noise for row in table.rows):
+        lines.append(
+            "Intervals and p at own best hold the noise of the choice, from resampled tuning seeds."
+        )
+    if any(row.tuned and row.tuned.sensitivity is not None for row in table.rows):
+        lines.append(
+            "Sensitivity is the mean loss over the grid less the best, in nats per token, with a "
+            "failed trial at its initial loss (Wortsman et al. 2023)."
+        )
     if edges:
         lines.append(
             f"{EDGE} marks a best value at the edge of the grid; beyond it the arm may do better: "
-            f"{listed(edges)}."
+            f"{listed(edges)}. Its contrasts have no verdict; widen study.tune.grid, or raise "
+            "study.tune.limit."
         )
     return lines
 

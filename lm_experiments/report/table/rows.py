@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import difflib
+import math
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -15,6 +16,7 @@ from lm_experiments.report.statistics.contrasts import Contrast, Summary, summar
 from lm_experiments.report.statistics.grid import grid_effects
 from lm_experiments.report.statistics.power import ALPHA, smallest_resolvable
 from lm_experiments.report.statistics.text_noise import with_text_noise
+from lm_experiments.report.statistics.tuned import Tuned, tuned_arms
 from lm_experiments.report.statistics.verdicts import MORE_SEEDS, ranking_key
 from lm_experiments.report.table.comparable import refuse_mixed, tokenizers_differ
 from lm_experiments.rundir.results import FAILED, OK, WAITING
@@ -61,7 +63,8 @@ class Row:
     """One arm: `levels` are its values on the table's axes; losses are in the table's metric.
 
     `main` is what the arm is judged by. In a tuned study that is the arm at its own best setting,
-    `chosen`, and `common` is the arm at the baseline's; elsewhere both of these are None.
+    `chosen`, with what its trials say in `tuned`, and `common` is the arm at the baseline's;
+    elsewhere these are None.
     """
 
     arm: str
@@ -70,6 +73,7 @@ class Row:
     main: Side
     common: Side | None = None
     chosen: Chosen | None = None
+    tuned: Tuned | None = None
 
     @property
     def runs(self) -> tuple[Run, ...]:
@@ -125,7 +129,7 @@ class Table:
     """Rows by loss, arms with failures last; `axes` is empty when labels are used.
 
     `comparisons` are all contrasts the verdicts rest on. `resolvable` is the smallest difference
-    the seeds could have shown, from the largest sd of the paired differences. `mixed` tells that
+    the seeds could have shown, from the largest error of the paired differences. `mixed` tells that
     runs which differ in what they should share were allowed in. `effects` are those of the grid
     that the arms form, if they form one.
     """
@@ -212,12 +216,21 @@ def build_table(sweep: Sweep, baseline: str | None = None, allow_mixed: bool = F
     metric = TESTED[metric] if sweep.tested else metric
     plan = plan_contrasts(sweep, chosen, metric)
     tune = sweep.study.tune if sweep.study else None
-    comparisons, main = _sides(sweep, TUNED if tune else REPORT, plan)
+    tuned = tuned_arms(sweep, metric)
+    comparisons, main = _sides(sweep, TUNED if tune else REPORT, plan, tuned)
     common = _sides(sweep, REPORT, plan)[1] if tune else {}
     best = tune.chosen if tune else {}
     levels = arm_levels(sweep)
     rows = [
-        Row(arm, levels.get(arm, ()), arm == chosen, main[arm], common.get(arm), best.get(arm))
+        Row(
+            arm,
+            levels.get(arm, ()),
+            arm == chosen,
+            main[arm],
+            common.get(arm),
+            best.get(arm),
+            tuned.get(arm),
+        )
         for arm in sweep.arms
     ]
     rows.sort(key=_rank)
@@ -252,13 +265,15 @@ def first_words(text: str, limit: int = ERROR_CHARACTERS) -> str:
     return text[: limit - 3].rsplit(" ", 1)[0] + "..."
 
 
-def _sides(sweep: Sweep, role: str, plan: Plan) -> tuple[list[Comparison], dict[str, Side]]:
+def _sides(
+    sweep: Sweep, role: str, plan: Plan, tuned: Mapping[str, Tuned] | None = None
+) -> tuple[list[Comparison], dict[str, Side]]:
     """The contrasts of the runs with this role, and each arm's side of them."""
     runs: dict[str, list[Run]] = {arm: [] for arm in sweep.arms}
     for run in sweep.runs:
         if run.role == role:
             runs[run.arm].append(run)
-    comparisons = compare(plan, runs, sweep.complete)
+    comparisons = compare(plan, runs, sweep.complete, tuned)
     if plan.metric == "val_loss":
         comparisons = with_text_noise(comparisons, runs)
     sides = {}
@@ -274,10 +289,13 @@ def _sides(sweep: Sweep, role: str, plan: Plan) -> tuple[list[Comparison], dict[
 def _resolvable(plan: Plan, comparisons: Sequence[Comparison]) -> float | None:
     """The smallest difference that every tested contrast would find; None without one."""
     found = [item.contrast for item in comparisons if item.contrast]
-    tested = [(c.sd, c.n) for c in found if c.paired and c.adjusted_p is not None and c.sd]
-    if not tested or not plan.confirmatory or plan.looks:
+    tested = [(*c.deciding, c.n) for c in found if c.paired and c.adjusted_p is not None]
+    known = [(error, degrees, n) for error, degrees, n in tested if error]
+    if not known or not plan.confirmatory or plan.looks:
         return None
-    return smallest_resolvable(*max(tested), alpha=ALPHA / len(plan.confirmatory))
+    error, degrees, n = max(known)
+    alpha = ALPHA / len(plan.confirmatory)
+    return smallest_resolvable(error * math.sqrt(n), n, alpha=alpha, degrees=degrees)
 
 
 def _rank(row: Row) -> tuple[int, float, float]:

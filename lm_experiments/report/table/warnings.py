@@ -7,6 +7,7 @@ from collections.abc import Iterable, Iterator, Mapping
 
 from lm_experiments.report.collect import Run
 from lm_experiments.report.statistics.compare import SAME_RUNS
+from lm_experiments.report.statistics.tuning import FEWEST_TUNING_SEEDS
 from lm_experiments.report.statistics.verdicts import CHANGES_NOTHING
 from lm_experiments.report.table.comparable import differences, short_hash
 from lm_experiments.report.table.rows import Table
@@ -16,7 +17,13 @@ LISTED = 6
 
 def warnings(table: Table) -> list[str]:
     """One line for each way in which the runs of this table are not comparable."""
-    return [*_conditions(table), *_runs(table), *_tuning(table), *_references(table)]
+    return [
+        *_conditions(table),
+        *_runs(table),
+        *_tuning(table),
+        *_choices(table),
+        *_references(table),
+    ]
 
 
 def listed(values: Iterable[str], limit: int = LISTED) -> str:
@@ -86,6 +93,23 @@ def _tuning(table: Table) -> Iterator[str]:
         if apart:
             found = listed(sorted(map(str, map(short_hash, apart))))
             yield f"Warning: some tuning trials have another {name}: {found}."
+
+
+def _choices(table: Table) -> Iterator[str]:
+    """What the intervals of tuned arms lack."""
+    tune = table.tune
+    silent = [row.arm for row in table.rows if row.tuned and row.tuned.noise is None]
+    if tune and silent and table.most_seeds > 1:
+        # One seed cannot tell how the choice would vary with it.
+        first, *_ = tune.seeds
+        more = list(range(first, first + FEWEST_TUNING_SEEDS))
+        few = len(tune.seeds) < FEWEST_TUNING_SEEDS
+        cure = f"; type study.tune.seeds={more}".replace(" [", "[").replace(", ", ",")
+        yield (
+            f"Warning: the noise of tuning is not in the intervals and p of {listed(silent)}"
+            + (cure if few else ", as no value trained with every tuning seed")
+            + "."
+        )
 
 
 def _known(runs: Iterable[Run], name: str) -> set[str]:

@@ -3,19 +3,32 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 
 import numpy as np
 import pytest
 
 from lm_experiments.errors import InputError
+from lm_experiments.report.statistics.contrasts import Contrast, contrast, widened
 from lm_experiments.report.statistics.estimates import holm_adjusted
 from lm_experiments.report.statistics.tuning_noise import (
+    ChoiceNoise,
+    choice_error,
     choice_noise,
     sensitivity,
-    tuned_difference,
 )
 
 INF = float("inf")
+
+
+def tuned_difference(
+    differences: list[float], choices: Sequence[ChoiceNoise], tuning_seeds: int
+) -> Contrast:
+    """The contrast with these differences over seeds, the noise of the choices in its error."""
+    values = dict(enumerate(differences))
+    found = contrast(values, dict.fromkeys(values, 0.0))
+    assert found is not None
+    return widened(found, lambda e, d: choice_error(e, d, choices, tuning_seeds), None)
 
 
 def test_a_clear_choice_adds_no_noise() -> None:
@@ -48,14 +61,14 @@ def test_a_grid_without_three_finite_trials_is_refused(losses: list[list[float]]
 
 def test_the_variances_of_runs_and_choices_add_up() -> None:
     noise = choice_noise([[0.0, 0.0, 0.5], [0.3, 0.3, 0.0]])
-    found = tuned_difference([0.1, 0.2, 0.3], [noise, noise], tuning_seeds=3)
-    assert found.mean == pytest.approx(0.2)
-    assert found.error**2 == pytest.approx(0.01 / 3 + 2 * noise.variance)
-    assert found.degrees == pytest.approx(
-        found.error**4 / ((0.01 / 3) ** 2 / 2 + 2 * noise.variance**2 / 2)
-    )
-    with pytest.raises(InputError, match="two seeds or more, not 1"):
-        tuned_difference([0.1], [], 3)
+    differences = [0.05, 0.1, 0.15] * 3
+    found = tuned_difference(differences, [noise, noise], tuning_seeds=3)
+    of_runs = float(np.var(differences, ddof=1)) / 9
+    assert found.mean == pytest.approx(0.1)
+    assert found.error is not None
+    assert found.error**2 == pytest.approx(of_runs + 2 * noise.variance)
+    expected = found.error**4 / (of_runs**2 / 8 + 2 * noise.variance**2 / 2)
+    assert found.degrees == pytest.approx(expected) and expected < 8
 
 
 def test_sensitivity_is_the_mean_excess_loss_capped_at_the_initial_one() -> None:
@@ -106,6 +119,7 @@ def test_the_interval_with_tuning_noise_covers(
         noise = [choice_noise(a), choice_noise(b)]
         for at, choices in enumerate(([], noise)):
             found = tuned_difference(row.tolist(), choices, tuning_seeds)
+            assert found.low is not None and found.high is not None
             covered[at] += found.low <= truth <= found.high
     assert 0.93 < covered[1] / studies < 0.97
     assert covered[0] < covered[1]  # Without the noise of tuning it covers less.

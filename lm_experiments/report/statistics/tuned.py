@@ -1,0 +1,97 @@
+"""What the tuning of arms brings to their contrasts: noise of the choice, and edges of the grid."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass
+from statistics import fmean
+from typing import TYPE_CHECKING
+
+from lm_experiments.report.collect import Run, Sweep
+from lm_experiments.report.statistics.contrasts import Contrast, widened
+from lm_experiments.report.statistics.tuning import FEWEST_TUNING_SEEDS
+
+if TYPE_CHECKING:
+    from lm_experiments.report.statistics.tuning_noise import ChoiceNoise
+
+EDGE_OF_GRID = "edge of the grid"
+
+
+@dataclass(frozen=True)
+class Tuned:
+    """An arm's tuning: what its trials say about the value that they chose.
+
+    `edge` tells that the chosen value is the smallest or the largest of the grid. `noise` is that
+    of the choice, over `seeds` tuning seeds; None with fewer than `FEWEST_TUNING_SEEDS`, and
+    where no value trained with all of them. `sensitivity` is the mean excess loss over the grid
+    (nats per token, Wortsman et al. 2023), None where the loss at the start is not known.
+    """
+
+    edge: bool
+    seeds: int
+    noise: ChoiceNoise | None
+    sensitivity: float | None
+
+
+def tuned_arms(sweep: Sweep, metric: str) -> dict[str, Tuned]:
+    """The tuning of every arm whose value is chosen, by label; empty elsewhere."""
+    tune = sweep.study.tune if sweep.study else None
+    if tune is None:
+        return {}
+    found = {}
+    for arm, chosen in tune.chosen.items():
+        trials = {
+            (run.setting.get(tune.key), run.seed): run for run in sweep.trials if run.arm == arm
+        }
+        cells = [[trials.get((value, seed)) for seed in tune.seeds] for value in tune.grid]
+        runs = [[run for run in row if run and run.finished] for row in cells]
+        whole = all(len(row) == len(tune.seeds) for row in runs)
+        noise = _noise(runs, metric) if whole else None
+        known = _sensitivity(runs) if whole and metric == "val_loss" else None
+        found[arm] = Tuned(chosen.edge is not None, len(tune.seeds), noise, known)
+    return found
+
+
+def with_choices(
+    found: Contrast | None,
+    pair: tuple[str, str],
+    tuned: Mapping[str, Tuned],
+    margin: float | None,
+) -> Contrast | None:
+    """A tested contrast of tuned arms with the noise of both choices in its error."""
+    sides = [tuned[arm] for arm in pair if arm in tuned]
+    noises = [side.noise for side in sides if side.noise]
+    if found is None or found.p is None or not sides or len(noises) < len(sides):
+        return found
+    # Imported here because numpy is slow to load.
+    from lm_experiments.report.statistics.tuning_noise import choice_error
+
+    def widen(error: float, degrees: float) -> tuple[float, float]:
+        return choice_error(error, degrees, noises, sides[0].seeds)
+
+    return widened(found, widen, margin)
+
+
+def _losses(runs: list[list[Run]], metric: str) -> list[list[float]]:
+    """The trials' losses, infinite where one failed: (values, tuning seeds)."""
+    values = [[run.value(metric) for run in row] for row in runs]
+    return [[math.inf if loss is None else loss for loss in row] for row in values]
+
+
+def _noise(runs: list[list[Run]], metric: str) -> ChoiceNoise | None:
+    from lm_experiments.report.statistics.tuning_noise import choice_noise
+
+    losses = _losses(runs, metric)
+    trained = any(all(map(math.isfinite, row)) for row in losses)
+    return choice_noise(losses) if trained and len(losses[0]) >= FEWEST_TUNING_SEEDS else None
+
+
+def _sensitivity(runs: list[list[Run]]) -> float | None:
+    from lm_experiments.report.statistics.tuning_noise import sensitivity
+
+    starts = [loss for row in runs for run in row if (loss := run.result.initial_loss) is not None]
+    losses = [fmean(row) for row in _losses(runs, "val_loss")]
+    if not starts or not any(map(math.isfinite, losses)) or not math.isfinite(fmean(starts)):
+        return None
+    return sensitivity(losses, fmean(starts))
