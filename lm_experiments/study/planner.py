@@ -103,11 +103,12 @@ class Planner:
 
         def plan(seeds: Sequence[int], arms: Iterable[str]) -> list[PlannedRun]:
             cells = expand.report_cells(study, seeds, arms)
-            return distinct(self._plan(expand.study_specs(study, overrides, self.base.name, cells)))
+            return self._plan(expand.study_specs(study, overrides, self.base.name, cells))
 
         runs = plan(study.first_seeds, study.arms)
         if not preview(runs, study, self.launcher, only=self.command.plan):
             return []
+        runs = distinct(runs)
         self._train(runs, [], study)
         for size, following in pairwise(study.looks):
             undecided = write_report(runs[0].directory.parent).table.undecided
@@ -115,9 +116,9 @@ class Planner:
                 break
             seeds = study.seeds[size:following]
             print(f"After {size} seeds, undecided: {', '.join(undecided)}; {following} seeds next.")
-            more = plan(seeds, undecided)
+            more = distinct(plan(seeds, undecided))
             self._train(more, [], study)
-            runs = distinct([*runs, *more])
+            runs += more
         return runs
 
     def _tuned_study(
