@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import argparse
 from collections.abc import Sequence
+from pathlib import Path
 
 from lm_experiments.cli.arguments import answered, script_parser
+from lm_experiments.errors import InputError
 from lm_experiments.report import show_report, write_report
 
-USAGE = "%(prog)s runs/NAME [--baseline ARM] [--allow-mixed]"
+USAGE = "%(prog)s runs/NAME [--baseline ARM] [--allow-mixed] [--check]"
 DESCRIPTION = """\
 Print the table of a sweep or a study: one row per arm, with the mean validation loss over its
 seeds, the paired difference to its reference with a 95 % interval and a verdict, size, cost and
@@ -17,17 +20,22 @@ while the sweep is still running; verdicts wait for its end.
 The same table goes to table.md, table.csv, table.json and table.tex in the sweep's folder, the
 validation loss of every arm to curves.png, the differences to forest.png, main effects and
 interactions of a grid to effects.png and, of a tuned study, the loss by the tuned value to
-sensitivity.png. Nothing else is changed."""
+sensitivity.png. Nothing else is changed.
+
+--check writes nothing. It reads every run again and answers what a reviewer would ask: whether
+hashes, seeds, contrasts and losses are what was declared, and whether each loss is that of the
+run's checkpoint, computed anew. The exit status is 1 where an answer is no."""
 EXAMPLES = """\
 examples:
   python scripts/table.py runs/grid
   python scripts/table.py runs/grid --baseline "post relu sinusoidal"
   python scripts/table.py runs/grid --allow-mixed
+  python scripts/table.py runs/grid --check
 """
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Run the command; the exit status is 0, or 2 when no table can be made."""
+    """Run the command; the exit status is 0, 1 for a no of --check, 2 without a table."""
     parser = script_parser(USAGE, DESCRIPTION, EXAMPLES)
     parser.add_argument("sweep", metavar="runs/NAME", help="the folder of a sweep")
     parser.add_argument(
@@ -41,7 +49,21 @@ def main(arguments: Sequence[str] | None = None) -> int:
         action="store_true",
         help="draw runs that differ in data, code, evaluation or budget, with a warning",
     )
-    options = parser.parse_args(arguments)
-    return answered(
-        lambda: show_report(write_report(options.sweep, options.baseline, options.allow_mixed))
+    parser.add_argument(
+        "--check", action="store_true", help="check the runs behind the table instead"
     )
+    parser.add_argument("words", nargs="*", help=argparse.SUPPRESS)
+    options = parser.parse_intermixed_args(arguments)
+    return answered(lambda: _answer(options))
+
+
+def _answer(options: argparse.Namespace) -> int:
+    if options.check:
+        # Imports torch, which a table needs not.
+        from lm_experiments.cli.check import check_sweep
+
+        return check_sweep(Path(options.sweep), options.words)
+    if options.words:
+        raise InputError(f"{options.words[0]} is not understood; see --help.")
+    show_report(write_report(options.sweep, options.baseline, options.allow_mixed))
+    return 0

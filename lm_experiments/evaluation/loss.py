@@ -42,17 +42,20 @@ class Score:
 
 
 @torch.inference_mode()
-def score(model: Transformer, text: EncodedText, context_length: int) -> Score:
+def score(
+    model: Transformer, text: EncodedText, context_length: int, batch_size: int | None = None
+) -> Score:
     """Return the mean loss over all tokens of a text but the first.
 
     The text is cut into non-overlapping windows of ``context_length`` tokens. The result does not
-    depend on the batch size.
+    depend on the batch size, but for its last bits.
 
     Args:
         model: in evaluation mode, on any device. Its position encoding is extended if the context
             is longer than the trained one, see `Position.extend`.
         text: at least two tokens.
         context_length: at least 1.
+        batch_size: windows per forward pass; None for as many as suit the device.
 
     Raises:
         ValueError: if the text is too short, or positions cannot be extended.
@@ -60,7 +63,8 @@ def score(model: Transformer, text: EncodedText, context_length: int) -> Score:
     model.position.extend(context_length)
     device = model.embedding.weight.device
     size = BATCH_TOKENS.get(device.type, BATCH_TOKENS_ELSEWHERE)
-    batches = EvaluationBatches(text.tokens, context_length, max(1, size // context_length))
+    windows = batch_size or max(1, size // context_length)
+    batches = EvaluationBatches(text.tokens, context_length, windows)
     total, count = 0.0, 0
     for inputs, targets in batches:
         total += model.loss(inputs.to(device), targets.to(device)).item()

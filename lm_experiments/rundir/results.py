@@ -106,6 +106,16 @@ class Result:
     error: RunError | None = None
 
     @property
+    def reported_loss(self) -> float | None:
+        """Nats per token on the test set where there is one, else on the validation set."""
+        return self.val_loss if self.test_loss is None else self.test_loss
+
+    @property
+    def reported_tokens(self) -> int | None:
+        """How many tokens `reported_loss` is over."""
+        return self.val_tokens if self.test_loss is None else self.test_tokens
+
+    @property
     def usable(self) -> bool:
         """Whether the loss may be averaged: trained to the end, and a finite number."""
         trained = self.status == DONE and self.outcome not in BROKEN

@@ -20,7 +20,7 @@ from lm_experiments.report.statistics.tuned import Tuned, tuned_arms
 from lm_experiments.report.statistics.verdicts import MORE_SEEDS, ranking_key
 from lm_experiments.report.table.comparable import refuse_mixed, tokenizers_differ
 from lm_experiments.rundir.results import FAILED, OK, WAITING
-from lm_experiments.rundir.study import REPORT, TUNED, Chosen, Tuning
+from lm_experiments.rundir.study import FEWEST_SEEDS, REPORT, TUNED, Chosen, Tuning
 
 if TYPE_CHECKING:
     from lm_experiments.report.statistics.factorial import Effects
@@ -179,7 +179,8 @@ class Table:
     @property
     def tested(self) -> bool:
         """Whether p-values are shown."""
-        return any(item.contrast and item.contrast.adjusted_p for item in self.comparisons)
+        found = [item.contrast for item in self.comparisons if item.contrast]
+        return any(c.adjusted_p is not None and c.n >= FEWEST_SEEDS for c in found)
 
     @property
     def undecided(self) -> list[str]:
