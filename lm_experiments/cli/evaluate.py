@@ -12,7 +12,7 @@ import torch
 
 from lm_experiments.cli.arguments import answered, load_user_code, script_parser
 from lm_experiments.cli.open_run import corpus_to_evaluate, open_run
-from lm_experiments.data import DataConfig
+from lm_experiments.data import PARTS, DataConfig
 from lm_experiments.errors import InputError
 from lm_experiments.evaluation import (
     EncodedText,
@@ -22,16 +22,18 @@ from lm_experiments.evaluation import (
 )
 
 DESCRIPTION = """\
-Print the loss of trained runs, each by its newest checkpoint: over the validation text of the run
-or over another text, at the context length of the run or at others. A longer context shows each
-token more of what is before it; positions that are trained (position=learned) cannot be longer.
-hf:FOLDER is a model of Hugging Face's transformers in a local folder; it needs --data.
+Print the loss of trained runs, each by its newest checkpoint: over the validation text of the run,
+over its test text, or over another text, at the context length of the run or at others. A longer
+context shows each token more of what is before it; positions that are trained (position=learned)
+cannot be longer. hf:FOLDER is a model of Hugging Face's transformers in a local folder; it needs
+--data.
 
 The run directories are only read. Losses are taken in float32, in windows that do not overlap."""
 EXAMPLES = """\
 examples:
   python scripts/evaluate.py runs/grid/pre-relu-rope-s0-1a2b3c4d
   python scripts/evaluate.py RUN RUN --contexts 64,128,256
+  python scripts/evaluate.py RUN --split test
   python scripts/evaluate.py RUN --data text --path notes.txt
   python scripts/evaluate.py RUN hf:FOLDER --data text --path notes.txt
   python scripts/evaluate.py RUN --data tinystories data.max_documents=1000
@@ -55,6 +57,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
         "--data", metavar="NAME", help="another corpus: text, kjv, tinystories, ..."
     )
     parser.add_argument("--path", help="where it lies: for text a file, a folder or a glob")
+    parser.add_argument(
+        "--split", choices=["val", "test"], default="val", help="which text of the run (val)"
+    )
     parser.add_argument("--device", default="auto", help="cpu, cuda, mps (default: a GPU, if any)")
     options = parser.parse_intermixed_args(arguments)
     return answered(lambda: _evaluate(options))
@@ -67,14 +72,14 @@ def _evaluate(options: argparse.Namespace) -> None:
         raise InputError("No run is named; type python scripts/evaluate.py and a run directory.")
     contexts, device = _contexts(options.contexts), _device(options.device)
     data = _data(options, [word for word in words if word not in runs])
-    subjects = [_subject(word) for word in runs]
+    subjects = [_subject(word, options.split) for word in runs]
     for subject in subjects:
         subject.check_positions(contexts)
     texts = _texts(subjects, data)
     for subject, text in zip(subjects, texts, strict=True):
         subject.check_text(text, contexts)
     width = max(len("run"), *(len(subject.name) for subject in subjects))
-    print(f"Loss over {_described(data)}.")
+    print(f"Loss over {_described(data, options.split)}.")
     print(f"{'run':{width}}   context        tokens   nats/token    perplexity   bits/byte")
     for subject, text in zip(subjects, texts, strict=True):
         for found in subject.scores(text, contexts, device):
@@ -86,11 +91,16 @@ def _evaluate(options: argparse.Namespace) -> None:
             )
 
 
-def _subject(word: str) -> EvaluatedModel:
+def _subject(word: str, part: str) -> EvaluatedModel:
     folder = Path(word.removeprefix(HUGGING_FACE))
     if not word.startswith(HUGGING_FACE):
         run = open_run(folder)
-        text = EncodedText.of(run.data.val)
+        if part not in run.data.held_out:
+            raise InputError(
+                f"{folder} has no test text, as it was trained without data.test_fraction; leave "
+                "out --split test."
+            )
+        text = EncodedText.of(run.data.held_out[part])
         return EvaluatedModel(folder.name, run.config.model, run.model, run.data.tokenizer, text)
     # Imports transformers, which takes seconds, and may not be installed.
     from lm_experiments.interop import load_hf, read_folder
@@ -114,6 +124,8 @@ def _contexts(text: str | None) -> list[int]:
 
 
 def _data(options: argparse.Namespace, words: Sequence[str]) -> DataConfig | None:
+    if options.data is not None and options.split != "val":
+        raise InputError(f"--split {options.split} is of a run's own text; leave out --data.")
     if options.data is not None:
         return corpus_to_evaluate(options.data, options.path, words)
     for given in [*([f"--path {options.path}"] if options.path else []), *words]:
@@ -131,9 +143,9 @@ def _device(name: str) -> str:
     return name
 
 
-def _described(data: DataConfig | None) -> str:
+def _described(data: DataConfig | None, part: str) -> str:
     if data is None:
-        return "the validation text of each run"
+        return f"the {PARTS[part]} text of each run"
     return f"all of {data.path}" if data.name == "text" else f"validation text of {data.name}"
 
 
@@ -141,9 +153,9 @@ def _texts(subjects: Sequence[EvaluatedModel], data: DataConfig | None) -> list[
     """Return the text that each is evaluated on; those of one tokenizer share it."""
     if data is None:
         for subject in subjects:
-            if subject.validation is None:
+            if subject.held_out is None:
                 raise InputError(f"{subject.name} has no text of its own; type --data and a name.")
-        return [subject.validation for subject in subjects if subject.validation is not None]
+        return [subject.held_out for subject in subjects if subject.held_out is not None]
     encoded: dict[str, EncodedText] = {}
     for subject in subjects:
         name = subject.tokenizer.fingerprint

@@ -1,7 +1,7 @@
 """Text to tokens to batches.
 
-1. `load_documents` reads a corpus and `split_documents` divides it into training and validation
-   text; `hub` streams corpora that do not fit in memory.
+1. `load_documents` reads a corpus and `split_documents` divides it into training,
+   validation and test text; `hub` streams corpora that do not fit in memory.
 2. `train_tokenizer` trains a vocabulary on the training text alone, or reads one from files.
 3. A `TokenStore` memory-maps the tokens of one split; `token_files` maps files that other tools
    have tokenized.
@@ -17,7 +17,7 @@ from lm_experiments.data.batches import (
     TrainingBatches,
     windows,
 )
-from lm_experiments.data.config import DataConfig, check_pair
+from lm_experiments.data.config import PARTS, DataConfig, check_pair
 from lm_experiments.data.corpora import Documents, content_hash, load_documents
 from lm_experiments.data.overlap import overlap_lines
 from lm_experiments.data.prepare import PreparedData, prepare
@@ -32,6 +32,7 @@ from lm_experiments.data.tokenizers import (
 
 __all__ = [
     "IGNORE_INDEX",
+    "PARTS",
     "DataConfig",
     "Documents",
     "EvaluationBatches",

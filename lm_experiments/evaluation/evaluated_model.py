@@ -1,4 +1,4 @@
-"""A model to evaluate, with its tokenizer and its validation text."""
+"""A model to evaluate, with its tokenizer and its held-out text."""
 
 from __future__ import annotations
 
@@ -21,14 +21,14 @@ class EvaluatedModel:
         config: its architecture.
         load: loads it in evaluation mode on a device; called when needed.
         tokenizer: its tokenizer.
-        validation: its own validation text, or None.
+        held_out: text of its own that it was not trained on, or None.
     """
 
     name: str
     config: ModelConfig
     load: Callable[[str], Transformer]
     tokenizer: Tokenizer
-    validation: EncodedText | None = None
+    held_out: EncodedText | None = None
 
     def check_positions(self, contexts: Sequence[int]) -> None:
         """Raise an InputError for context lengths that its position encoding does not support."""

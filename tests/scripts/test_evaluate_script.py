@@ -61,7 +61,22 @@ def test_the_loss_is_that_of_the_last_validation_and_can_be_taken_elsewhere(
         assert sentence in refused("evaluate", *words)
 
 
+def test_the_test_text_is_evaluated_where_it_is_asked_for(
+    evaluate: Callable[..., Answer], run_of: Callable[..., Path]
+) -> None:
+    run = run_of("data.test_fraction=0.2")
+    answer = evaluate(run, "--split", "test")
+    assert answer.out.startswith("Loss over the test text of each run.\n")
+    [row] = rows(answer.out)
+    result = json.loads((run / "result.json").read_text())
+    assert float(row["nats/token"]) == pytest.approx(result["test_loss"], abs=6e-5)
+    assert float(row["bits/byte"]) == pytest.approx(result["test_bits_per_byte"], abs=6e-5)
+    assert int(row["tokens"].replace(",", "")) == result["test_tokens"]
+
+
 REFUSED: list[tuple[list[str], str]] = [
+    (["RUN", "--split", "test"], " has no test text, as it was trained without data.test_fraction"),
+    (["RUN", "--split", "test", "--data", "kjv"], "--split test is of a run's own text; leave out"),
     (["RUN", "--contexts", "64,x"], "--contexts 64,x is not a list of context lengths; type for"),
     (["RUN", "--contexts", "0"], "--contexts 0 is not a list"),
     (["RUN", "--contexts", "99999"], ": a context of 99999 is not below the"),
@@ -103,7 +118,7 @@ def test_characters_that_the_tokenizer_lacks_are_told_of(
 def test_of_another_corpus_the_validation_part_is_read(
     evaluate: Callable[..., Answer], run_of: Callable[..., Path], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    documents = Documents([f"{i % 10}" * 50 for i in range(100)])
+    documents = Documents([f"{i:02}" * 25 for i in range(100)])
     monkeypatch.setattr(texts, "load_documents", lambda data: documents)
     out = evaluate(run_of(), "--data", "kjv").out
     assert out.startswith("Loss over validation text of kjv.\n")
