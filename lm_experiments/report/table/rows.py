@@ -191,9 +191,9 @@ def build_table(sweep: Sweep, baseline: str | None = None, allow_mixed: bool = F
         refuse_mixed(sweep)
     primary = sweep.study.primary if sweep.study else "val_loss"
     metric = "bits_per_byte" if tokenizers_differ(sweep) else primary
+    tuned = tuned_arms(sweep, metric)
     plan = plan_contrasts(sweep, chosen, metric)
     tune = sweep.study.tune if sweep.study else None
-    tuned = tuned_arms(sweep, metric)
     comparisons, main = _sides(sweep, TUNED if tune else REPORT, plan, tuned)
     common = _sides(sweep, REPORT, plan)[1] if tune else {}
     best = tune.chosen if tune else {}
