@@ -166,6 +166,10 @@ def test_a_declared_study_of_a_grid_has_effects_too(study: StudyFactory) -> None
     study.arms = {"baseline": study.arms.pop("rmsnorm silu"), **study.arms}
     table = build_table(collect(study.whole()))
     assert {"norm layernorm", "ffn swiglu", "norm layernorm x ffn swiglu"} == set(effects_of(table))
+    assert "noise of tuning" not in effect_notes(table)[0]
+    study.tuned, study.root, study.entries = True, study.root.with_name("tuned"), []
+    tuned = build_table(collect(study.whole()))
+    assert effect_notes(tuned)[0].endswith("3 effects, without the noise of tuning.")
 
 
 def test_the_picture_has_a_row_for_each_effect(

@@ -59,10 +59,10 @@ def with_choices(
     tuned: Mapping[str, Tuned],
     margin: float | None,
 ) -> Contrast | None:
-    """A tested contrast of tuned arms with the noise of both choices in its error."""
+    """A tested contrast of tuned arms with the noise of their choices in its error."""
     sides = [tuned[arm] for arm in pair if arm in tuned]
     noises = [side.noise for side in sides if side.noise]
-    if found is None or found.p is None or not sides or len(noises) < len(sides):
+    if found is None or found.p is None or not noises:
         return found
     # Imported here because numpy is slow to load.
     from lm_experiments.report.statistics.tuning_noise import choice_error

@@ -76,13 +76,14 @@ def _reading(table: Table, effects: Effects) -> str:
     declared = not table.plan.exploratory
     exploratory = "" if declared else "Exploratory, as not all was declared before: "
     seeds = ", ".join(map(str, effects.seeds))
+    tuning = ", without the noise of tuning" if table.tune else ""
     missing = ", ".join(map(str, effects.incomplete_seeds))
     left_out = f" (without {missing}, which not every arm has)" if missing else ""
     return (
         f"{exploratory}{UNITS[table.metric]}, over seeds {seeds}{left_out}, against the levels of "
         f"{table.baseline}, averaged over the other keys. An interaction is how much more the one "
         "step costs together with the other; it is zero where effects add up. p is of plain "
-        f"paired t tests, adjusted after Holm over these {len(effects.effects)} effects."
+        f"paired t tests, adjusted after Holm over these {len(effects.effects)} effects{tuning}."
     )
 
 

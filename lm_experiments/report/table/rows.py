@@ -214,10 +214,10 @@ def build_table(sweep: Sweep, baseline: str | None = None, allow_mixed: bool = F
         refuse_mixed(sweep)
     primary = sweep.study.primary if sweep.study else "val_loss"
     metric = "bits_per_byte" if tokenizers_differ(sweep) else primary
+    tuned = tuned_arms(sweep, metric)
     metric = TESTED[metric] if sweep.tested else metric
     plan = plan_contrasts(sweep, chosen, metric)
     tune = sweep.study.tune if sweep.study else None
-    tuned = tuned_arms(sweep, metric)
     comparisons, main = _sides(sweep, TUNED if tune else REPORT, plan, tuned)
     common = _sides(sweep, REPORT, plan)[1] if tune else {}
     best = tune.chosen if tune else {}
@@ -275,7 +275,7 @@ def _sides(
         if run.role == role:
             runs[run.arm].append(run)
     comparisons = compare(plan, runs, sweep.complete, tuned)
-    if plan.metric == "val_loss":
+    if plan.metric in ("val_loss", "test_loss"):
         comparisons = with_text_noise(comparisons, runs)
     sides = {}
     for arm in sweep.arms:

@@ -15,10 +15,11 @@ def text_notes(table: Table) -> list[str]:
     if not counts:
         return _too_few(table)
     documents = " or ".join(map(str, sorted(counts)))
+    tuning = ", without the noise of tuning" if table.tune else ""
     lines = [
         "se seeds and se docs are standard errors of the difference, over seeds and over the "
         f"{documents} documents of the validation text; the interval for new text is for fresh "
-        "seeds and a fresh text of the same kind."
+        f"seeds and a fresh text of the same kind{tuning}."
     ]
     if bound := [item.arm for item in table.comparisons if _bound_to_text(item)]:
         lines.append(
