@@ -82,8 +82,7 @@ def attention_context(
 
 def boolean_mask(location: Location, window: int | None) -> Tensor:
     """Return the mask, (queries, keys) or (batch, 1, queries, keys); True where attended to."""
-    keys = torch.arange(location.keys, device=location.positions.device)
-    queries = keys[location.offset :, None]
+    keys, queries = location.key_positions, location.query_positions[:, None]
     mask = keys <= queries
     if window is not None:
         mask = mask & (queries - keys < window)
@@ -174,9 +173,7 @@ def flex(
     def score_mod(score: Tensor, b: Tensor, h: Tensor, q: Tensor, k: Tensor) -> Tensor:
         if softcap is not None:
             score = softcap * torch.tanh(score / softcap)
-        if bias is None:
-            return score
-        return score + (bias[b, h, q, k] if bias.dim() == 4 else bias[h, q, k])
+        return score if bias is None else score + bias[h, q, k]
 
     # Eager FlexAttention materialises all scores. Inside a compiled model it is compiled anyway.
     eager = query.device.type == "cpu" or torch.compiler.is_compiling()

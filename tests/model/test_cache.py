@@ -91,16 +91,6 @@ def test_padding_on_the_left_is_a_document_of_its_own(position: str, attention: 
         torch.testing.assert_close(padded[1:], model(tokens[1:]), atol=1e-5, rtol=1e-5)
 
 
-@torch.no_grad()
-@pytest.mark.parametrize("position", ["rope", "learned", "t5"])
-def test_positions_that_are_given_are_kept(position: str) -> None:
-    model, tokens = tiny_model(position=position), torch.randint(65, (2, 8))
-    positions = torch.stack((torch.arange(8), torch.arange(3, 11)))
-    whole = model(tokens, positions=positions)
-    parts = in_parts(model, tokens, [3, 1, 4], positions=positions)
-    torch.testing.assert_close(parts, whole, atol=1e-5, rtol=1e-5)
-
-
 def test_a_narrow_cache_keeps_narrow_keys() -> None:
     model, tokens = tiny_model(), torch.randint(65, (1, 16))
     cache = Cache(model.config, 1, "cpu", torch.bfloat16)
