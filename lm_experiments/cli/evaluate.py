@@ -5,21 +5,18 @@ from __future__ import annotations
 import argparse
 import os
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 
 import torch
 
 from lm_experiments.cli.arguments import answered, load_user_code, script_parser
 from lm_experiments.cli.open_run import corpus_to_evaluate, open_run
-from lm_experiments.data import DataConfig
+from lm_experiments.data import DataConfig, Tokenizer
 from lm_experiments.errors import InputError
-from lm_experiments.evaluation import (
-    EncodedText,
-    EvaluatedModel,
-    documents_to_evaluate,
-    encode,
-)
+from lm_experiments.evaluation import EncodedText, documents_to_evaluate, encode, score
+from lm_experiments.model import ModelConfig, Transformer, sketch_model
 
 DESCRIPTION = """\
 Print the loss of trained runs, each by its newest checkpoint: over the validation text of the run
@@ -69,15 +66,22 @@ def _evaluate(options: argparse.Namespace) -> None:
     data = _data(options, [word for word in words if word not in runs])
     subjects = [_subject(word) for word in runs]
     for subject in subjects:
-        subject.check_positions(contexts)
+        _check_positions(subject, max(contexts, default=1))
     texts = _texts(subjects, data)
     for subject, text in zip(subjects, texts, strict=True):
-        subject.check_text(text, contexts)
+        for length in contexts:
+            if length >= len(text.tokens):
+                raise InputError(
+                    f"{subject.name}: a context of {length} is not below the {len(text.tokens)} "
+                    "tokens of the text; choose a shorter one, or a longer text."
+                )
     width = max(len("run"), *(len(subject.name) for subject in subjects))
     print(f"Loss over {_described(data)}.")
     print(f"{'run':{width}}   context        tokens   nats/token    perplexity   bits/byte")
     for subject, text in zip(subjects, texts, strict=True):
-        for found in subject.scores(text, contexts, device):
+        model = subject.load(device)
+        for length in contexts or [subject.config.context_length]:
+            found = score(model, text, length)
             bits = "unknown" if found.bits_per_byte is None else f"{found.bits_per_byte:.4f}"
             print(
                 f"{subject.name:{width}}  {found.context_length:8}  {found.tokens:12,}  "
@@ -86,17 +90,35 @@ def _evaluate(options: argparse.Namespace) -> None:
             )
 
 
-def _subject(word: str) -> EvaluatedModel:
+@dataclass(frozen=True)
+class _Subject:
+    """A model to evaluate; ``validation`` is its own validation text, if it has one."""
+
+    name: str
+    config: ModelConfig
+    load: Callable[[str], Transformer]
+    tokenizer: Tokenizer
+    validation: EncodedText | None = None
+
+
+def _subject(word: str) -> _Subject:
     folder = Path(word.removeprefix(HUGGING_FACE))
     if not word.startswith(HUGGING_FACE):
         run = open_run(folder)
         text = EncodedText.of(run.data.val)
-        return EvaluatedModel(folder.name, run.config.model, run.model, run.data.tokenizer, text)
+        return _Subject(folder.name, run.config.model, run.model, run.data.tokenizer, text)
     # Imports transformers, which takes seconds, and may not be installed.
     from lm_experiments.interop import load_hf, read_folder
 
     config, tokenizer = read_folder(folder)
-    return EvaluatedModel(folder.name, config, lambda on: load_hf(folder).float().to(on), tokenizer)
+    return _Subject(folder.name, config, lambda on: load_hf(folder).float().to(on), tokenizer)
+
+
+def _check_positions(subject: _Subject, length: int) -> None:
+    try:
+        sketch_model(subject.config).position.extend(length)
+    except ValueError as error:
+        raise InputError(f"{subject.name}: {error}") from None
 
 
 def _contexts(text: str | None) -> list[int]:
@@ -137,7 +159,7 @@ def _described(data: DataConfig | None) -> str:
     return f"all of {data.path}" if data.name == "text" else f"validation text of {data.name}"
 
 
-def _texts(subjects: Sequence[EvaluatedModel], data: DataConfig | None) -> list[EncodedText]:
+def _texts(subjects: Sequence[_Subject], data: DataConfig | None) -> list[EncodedText]:
     """Return the text that each is evaluated on; those of one tokenizer share it."""
     if data is None:
         for subject in subjects:
