@@ -10,9 +10,10 @@ from typing import Any
 from lm_experiments.errors import InputError
 from lm_experiments.fields import Use, fields_of
 from lm_experiments.interop.activations import GATED, UNGATED
-from lm_experiments.interop.options import kv_heads, option, options_of, window
+from lm_experiments.interop.options import kv_heads, option, window
 from lm_experiments.model import AXES, ModelConfig
 from lm_experiments.model.init import multipliers
+from lm_experiments.registry import plain_choice
 
 # The allowed values of a choice, or a function that returns them. ANY allows all values.
 Allowed = tuple[Any, ...] | Callable[[ModelConfig], tuple[Any, ...]]
@@ -164,8 +165,8 @@ def choices(config: ModelConfig) -> dict[str, Any]:
     for field in dataclasses.fields(config):
         value = getattr(config, field.name)
         if field.name in AXES:
-            found[field.name] = value.name
-            options = options_of(field.name, value)
+            options = plain_choice(field.name, value)
+            found[field.name] = options.pop("name")
             found |= {f"{field.name}.{key}": chosen for key, chosen in options.items()}
         else:
             found[field.name] = value

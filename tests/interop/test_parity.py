@@ -10,8 +10,8 @@ import torch
 from torch import nn
 
 from lm_experiments.interop import FAMILIES, from_hf, load_hf, to_hf
-from lm_experiments.interop.options import options_of
 from lm_experiments.model import Choice, ModelConfig, Transformer, build_model, choose
+from lm_experiments.registry import options_of
 
 CASES = [(kind, variant) for kind, variants in parity.VARIANTS.items() for variant in variants]
 # Metadata of a Hugging Face configuration, and fields that every export sets.
@@ -24,7 +24,7 @@ def their_model(kind: str, variant: str) -> nn.Module:
 
 
 def rope_as(pairing: str, config: ModelConfig) -> ModelConfig:
-    options = {**options_of("position", config.position), "pairing": pairing}
+    options = {**vars(options_of("position", config.position)), "pairing": pairing}
     return dataclasses.replace(config, position=choose("position", "rope", options))
 
 
