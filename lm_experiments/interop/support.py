@@ -13,6 +13,7 @@ from lm_experiments.interop.activations import GATED, UNGATED
 from lm_experiments.interop.options import kv_heads, option, window
 from lm_experiments.model import AXES, ModelConfig
 from lm_experiments.model.init import multipliers
+from lm_experiments.model.positions import RoPEOptions
 from lm_experiments.registry import plain_choice
 
 # The allowed values of a choice, or a function that returns them. ANY allows all values.
@@ -28,36 +29,24 @@ FREE = {
     "z_loss",
     "document_mask",
     "ffn_width",
-    "position.pairing",
 }
 
 # What every family supports, unless overridden below.
 COMMON: Mapping[str, Allowed] = {
-    "d_model": ANY,
-    "n_layers": ANY,
-    "n_heads": ANY,
-    "context_length": ANY,
-    "tie_embeddings": ANY,
-    "bias": ANY,
-    "width": ANY,
+    **dict.fromkeys(("d_model", "n_layers", "n_heads", "context_length", "width"), ANY),
+    **dict.fromkeys(("tie_embeddings", "bias", "norm.eps", "ffn.approximate"), ANY),
+    **dict.fromkeys(("attention.qk_norm_width", "attention.qk_norm_eps", "attention.bias"), ANY),
+    **dict.fromkeys(("attention.window", "attention.softcap", "attention.scale"), NO),
     "head_width": lambda c: (c.d_model // c.n_heads,),
     "scale_embeddings": (False,),
     "embedding_norm": (False,),
     "logit_softcap": NO,
     "position_pattern": NO,
     "attention_pattern": NO,
-    "norm.eps": ANY,
     "norm.offset": (False,),
-    "ffn.approximate": ANY,
     "attention": ("causal", "grouped", "multi_query", "sliding"),
     "attention.kv_heads": lambda c: (c.n_heads,),
     "attention.qk_norm": ("none",),
-    "attention.qk_norm_width": ANY,
-    "attention.qk_norm_eps": ANY,
-    "attention.window": NO,
-    "attention.softcap": NO,
-    "attention.scale": NO,
-    "attention.bias": ANY,
     "init": lambda c: (c.init.name,) if _has_no_multipliers(c) else ("no multipliers",),
 }
 _LAYERNORM: Mapping[str, Allowed] = {
@@ -68,15 +57,8 @@ _LAYERNORM: Mapping[str, Allowed] = {
 }
 _ROPE: Mapping[str, Allowed] = {
     "position": ("rope",),
-    "position.theta": ANY,
+    **{f"position.{field.name}": ANY for field in fields_of(RoPEOptions)},
     "position.fraction": (1.0,),
-    "position.scaling": ANY,
-    "position.factor": ANY,
-    "position.original_context": ANY,
-    "position.low_freq_factor": ANY,
-    "position.high_freq_factor": ANY,
-    "position.beta_fast": ANY,
-    "position.beta_slow": ANY,
 }
 _GATED: Mapping[str, Allowed] = {
     **_ROPE,

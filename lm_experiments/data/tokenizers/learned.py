@@ -80,11 +80,6 @@ class CharTokenizer(Tokenizer):
             characters.update(text)
         return cls("".join(sorted(characters)))
 
-    @classmethod
-    def from_state(cls, state: Any) -> CharTokenizer:
-        """Build the tokenizer from its characters."""
-        return cls(str(state))
-
     def state(self) -> str:
         """Return the characters in order."""
         return self.characters

@@ -183,11 +183,6 @@ class NoTokenizer(Tokenizer):
         """Take the size from the options."""
         return cls(options.vocab_size)
 
-    @classmethod
-    def from_state(cls, state: Any) -> NoTokenizer:
-        """Build the tokenizer from its size."""
-        return cls(int(state))
-
     def state(self) -> int:
         """Return the size."""
         return self.size
