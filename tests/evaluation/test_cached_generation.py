@@ -17,7 +17,6 @@ from lm_experiments.evaluation import (
     stream,
 )
 from lm_experiments.model import AXES, Choice, ModelConfig, Transformer, build_model, choose
-from lm_experiments.model.cache import Cache
 from lm_experiments.registry import component, names
 
 pytestmark = pytest.mark.usefixtures("one_thread")
@@ -86,18 +85,6 @@ def without_a_cache(model: Transformer, prompt: list[int], sampling: Sampling) -
     return ids[len(prompt) :]
 
 
-@torch.no_grad()
-@pytest.mark.parametrize("chunks", [[CONTEXT], [1] * CONTEXT, [5, 1, 10, 8], [23, 1]])
-@pytest.mark.parametrize("changes", VARIANTS, ids=named)
-def test_logits_are_those_of_the_whole_pass(changes: dict[str, Any], chunks: list[int]) -> None:
-    model = model_with(changes)
-    tokens = torch.randint(37, (3, CONTEXT), generator=seeded(0))
-    cache = Cache(model.config, 3, "cpu", torch.float32)
-    parts = [model(part, cache=cache) for part in tokens.split(chunks, dim=1)]
-    assert cache.length == CONTEXT
-    torch.testing.assert_close(torch.cat(parts, dim=1), model(tokens), atol=2e-5, rtol=1e-5)
-
-
 @pytest.mark.parametrize("sampling", [GREEDY, Sampling()], ids=["greedy", "sampled"])
 @pytest.mark.parametrize("changes", VARIANTS, ids=named)
 def test_the_tokens_are_those_without_a_cache(changes: dict[str, Any], sampling: Sampling) -> None:
@@ -119,26 +106,6 @@ def test_prompts_of_different_lengths_continue_as_each_would_alone(changes: dict
     shorter = sample_batch(model, PROMPTS[:3], 20, GREEDY, [seeded(1)] * 3)
     for prompt, found in zip(PROMPTS, shorter, strict=False):
         assert found == continued(model, prompt, GREEDY)[:20]
-
-
-@torch.no_grad()
-@pytest.mark.parametrize("cached", [False, True])
-@pytest.mark.parametrize("changes", VARIANTS, ids=named)
-def test_padding_does_not_change_the_logits(changes: dict[str, Any], cached: bool) -> None:
-    model = model_with(changes)
-    predictor = generation._Predictor(model, 2)
-    tokens, documents = predictor._pad_left([[3, 1, 4, 1, 5], [9, 2]])
-    other = tokens.clone()
-    other[1, :3] = torch.tensor([36, 0, 17])
-    caches = (
-        [Cache(model.config, 2, "cpu", torch.float32) for _ in range(2)] if cached else [None] * 2
-    )
-    first, second = (
-        model(ids, documents=documents, cache=cache)
-        for ids, cache in zip((tokens, other), caches, strict=True)
-    )
-    assert torch.equal(first[1, 3:], second[1, 3:])
-    assert torch.equal(first[0], second[0])
 
 
 def test_after_the_prompt_each_pass_is_over_one_token(monkeypatch: pytest.MonkeyPatch) -> None:
