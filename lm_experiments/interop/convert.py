@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -12,8 +11,8 @@ from torch import Tensor, nn
 from transformers import AutoModelForCausalLM
 
 from lm_experiments.interop.configs import read_config, write_config
-from lm_experiments.interop.layouts import LAYOUTS, Layout, halves_from_pairs
-from lm_experiments.interop.modules import HEAD, MODULES
+from lm_experiments.interop.layouts import halves_from_pairs
+from lm_experiments.interop.modules import HEAD, MODULES, ModuleMap
 from lm_experiments.interop.options import option
 from lm_experiments.interop.support import fitting_family
 from lm_experiments.interop.weights import (
@@ -25,15 +24,6 @@ from lm_experiments.interop.weights import (
 )
 from lm_experiments.model import ModelConfig, Transformer, sketch_model
 from lm_experiments.model.positions.rope import rotated_columns
-
-
-@dataclass(frozen=True)
-class TensorMap:
-    """A Hugging Face tensor, and the tensors of ours that it holds, in order."""
-
-    hf: str
-    ours: tuple[str, ...]
-    layout: Layout
 
 
 def from_hf(source: str | Path | nn.Module) -> tuple[ModelConfig, dict[str, Tensor]]:
@@ -94,7 +84,7 @@ def to_hf(config: ModelConfig, state: Mapping[str, Tensor]) -> tuple[Any, dict[s
     return hf_config, mapped
 
 
-def tensor_maps(kind: str, config: ModelConfig) -> list[TensorMap]:
+def tensor_maps(kind: str, config: ModelConfig) -> list[ModuleMap]:
     """Return the mapping of all tensors, without a tied head."""
     names = sketch_model(config).state_dict()
     found = []
@@ -104,7 +94,7 @@ def tensor_maps(kind: str, config: ModelConfig) -> list[TensorMap]:
         for tensor in ("weight", "bias"):
             ours = tuple(f"{name}.{tensor}" for name in module.ours)
             if ours[0] in names:
-                found.append(TensorMap(f"{module.hf}.{tensor}", ours, LAYOUTS[module.layout]))
+                found.append(ModuleMap(f"{module.hf}.{tensor}", ours, module.layout))
     return found
 
 
