@@ -60,7 +60,7 @@ class Share:
     Attributes:
         slots: runs trained at once.
         threads: CPU threads of a run.
-        text: a sentence on all this, for the plan.
+        text: the share in one sentence, for the plan.
     """
 
     cpus: float
@@ -130,12 +130,12 @@ def check_enough(key: str, gpus: float, nodes: Sequence[Node], where: str) -> No
 
 
 def choose(asked: Resources, nodes: Sequence[Node], where: str, demand: Demand) -> Share:
-    """Return what each run gets: what was typed, the rest from what the machines have.
+    """Return what each run gets: the typed values, and the rest from what the machines have.
 
-    ``where`` is what sentences call the machines, ``demand`` what the largest run needs.
+    ``where`` names the machines in messages, ``demand`` is what the largest run needs.
 
     Raises:
-        InputError: where there is not as much, or where memory does not suffice.
+        InputError: if the machines have less, or too little memory.
     """
     gpus = _gpus(asked, nodes, where, demand)
     if gpus:
@@ -181,7 +181,7 @@ def _gpus(asked: Resources, nodes: Sequence[Node], where: str, demand: Demand) -
 
 
 def _cpus(nodes: Sequence[Node], gpus: float, demand: Demand) -> float:
-    """Return each run's part of the cores: one core where there are no GPUs to divide them."""
+    """Return each run's part of the cores: by its GPUs, or by how many fit the memory."""
     if gpus:
         shares = [node.cpus / max(1, node.slots(1e-4, gpus)) for node in nodes]
         return _whole(min(shares))

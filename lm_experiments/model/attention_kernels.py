@@ -96,7 +96,7 @@ def block_mask(location: Location, window: int | None) -> BlockMask:
     """Return the mask of `boolean_mask` as a FlexAttention block mask; without a cache only."""
     documents = location.key_documents
 
-    def attends(batch: Tensor, head: Tensor, query: Tensor, key: Tensor) -> Tensor:
+    def _attends(batch: Tensor, head: Tensor, query: Tensor, key: Tensor) -> Tensor:
         mask = key <= query
         if window is not None:
             mask = mask & (query - key < window)
@@ -106,7 +106,7 @@ def block_mask(location: Location, window: int | None) -> BlockMask:
 
     batch = None if documents is None else len(documents)
     size = location.queries
-    return create_block_mask(attends, batch, None, size, size, device=location.positions.device)
+    return create_block_mask(_attends, batch, None, size, size, device=location.positions.device)
 
 
 def attend(
@@ -170,7 +170,7 @@ def flex(
     """Compute `attend` with FlexAttention (Dong et al. 2024)."""
     bias, softcap = context.bias, context.softcap
 
-    def score_mod(score: Tensor, b: Tensor, h: Tensor, q: Tensor, k: Tensor) -> Tensor:
+    def _score_mod(score: Tensor, b: Tensor, h: Tensor, q: Tensor, k: Tensor) -> Tensor:
         if softcap is not None:
             score = softcap * torch.tanh(score / softcap)
         return score if bias is None else score + bias[h, q, k]
@@ -182,7 +182,7 @@ def flex(
         query,
         key,
         value,
-        score_mod=None if softcap is None and bias is None else score_mod,
+        score_mod=None if softcap is None and bias is None else _score_mod,
         block_mask=context.block_mask,
         scale=scale,
         enable_gqa=query.shape[1] != key.shape[1],

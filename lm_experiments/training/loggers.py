@@ -79,7 +79,7 @@ class JsonlLogger(Logger):
     def finalize(self, status: str) -> None:
         """Close the file; a later row opens it again."""
         if self._file is not None:
-            # What a full disk did not take has been raised where it was logged.
+            # A write that failed, as on a full disk, was raised when the row was logged.
             with contextlib.suppress(OSError):
                 self._file.close()
             self._file = None
