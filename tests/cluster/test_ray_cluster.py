@@ -5,11 +5,9 @@ from __future__ import annotations
 import os
 import shutil
 from collections.abc import Iterator
-from pathlib import Path
 from typing import Any
 
 import pytest
-from commands import sweep_place
 from harness.commands import ROOT
 from harness.processes import Place, until
 from harness.runs import result
@@ -24,11 +22,6 @@ LONG = (
     "hydra/launcher=ray",
     "name=c",
 )
-
-
-@pytest.fixture
-def place(tmp_path: Path) -> Place:
-    return sweep_place(tmp_path)
 
 
 class Nodes:
