@@ -161,30 +161,16 @@ def choices(config: ModelConfig) -> dict[str, Any]:
 
 def _misfits(config: ModelConfig, family: Mapping[str, Allowed]) -> list[str]:
     """Return the choices that a family does not support, each with the values it supports."""
-    allowed = {
-        path: values(config) if callable(values) else values
-        for path, values in {**COMMON, **family}.items()
-    }
-    found = {
-        path: value
-        for path, value in choices(config).items()
-        if path not in FREE and not path.startswith("init.")
-    }
-    wrong = [
-        path
-        for path, value in found.items()
-        if (values := allowed.get(path, ())) is not ANY and value not in values
-    ]
-    misfits = []
-    for path in wrong:
-        axis, _, option = path.partition(".")
-        # The options of an unsupported component need not be listed.
-        if option and axis in wrong:
+    supported, wrong = {**COMMON, **family}, {}
+    for path, value in choices(config).items():
+        allowed = supported.get(path, ("nothing alike",))
+        allowed = allowed(config) if callable(allowed) else allowed
+        if path in FREE or path.startswith("init.") or allowed is ANY or value in allowed:
             continue
         typed = path if path in AXES else f"model.{path}"
-        has = ", ".join(map(_word, allowed.get(path, ("nothing alike",))))
-        misfits.append(f"{typed}={_word(found[path])} (it has {has})")
-    return misfits
+        wrong[path] = f"{typed}={_word(value)} (it has {', '.join(map(_word, allowed))})"
+    # The options of an unsupported component need not be listed.
+    return [text for path, text in wrong.items() if path in AXES or path.split(".")[0] not in wrong]
 
 
 def _has_no_multipliers(config: ModelConfig) -> bool:
