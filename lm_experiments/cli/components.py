@@ -38,7 +38,7 @@ examples:
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Run the command; the exit status is 0, or 2 where something cannot be listed."""
+    """Run the command; the exit status is 0, or 2 if something cannot be listed."""
     usage = "%(prog)s [-h] [GROUP ...] [code_paths=[FILE,...]]"
     parser = script_parser(usage, DESCRIPTION, EXAMPLES)
     parser.add_argument(

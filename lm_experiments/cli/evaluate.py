@@ -20,8 +20,8 @@ from lm_experiments.model import ModelConfig, Transformer, sketch_model
 
 DESCRIPTION = """\
 Print the loss of trained runs, each by its newest checkpoint: over the validation text of the run
-or over another text, at the context length of the run or at others. A longer context shows each
-token more of what is before it; positions that are trained (position=learned) cannot be longer.
+or over another text, at the context length of the run or at others. A longer context gives each
+token more of the preceding text; trained positions (position=learned) cannot be extended.
 hf:FOLDER is a model of Hugging Face's transformers in a local folder; it needs --data.
 
 The run directories are only read. Losses are taken in float32, in windows that do not overlap."""
@@ -43,7 +43,7 @@ HUGGING_FACE = "hf:"
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Run the command; the exit status is 0, or 2 where something cannot be evaluated."""
+    """Run the command; the exit status is 0, or 2 if something cannot be evaluated."""
     usage = "%(prog)s RUN [RUN ...] [options] [code_paths=[FILE,...]]"
     parser = script_parser(usage, DESCRIPTION, EXAMPLES)
     parser.add_argument("words", metavar="RUN", nargs="+", help="run directories, runs/NAME/RUN")
@@ -122,7 +122,7 @@ def _check_positions(subject: _Subject, length: int) -> None:
 
 
 def _contexts(text: str | None) -> list[int]:
-    """Return the lengths asked for, none where each run's own is meant."""
+    """Return the context lengths asked for, none for each run's own."""
     try:
         lengths = [int(part) for part in (text or "").split(",") if text]
     except ValueError:

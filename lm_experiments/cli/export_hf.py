@@ -22,7 +22,7 @@ examples:
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Run the command; the exit status is 0, or 2 where nothing can be written."""
+    """Run the command; the exit status is 0, or 2 if nothing can be written."""
     usage = "%(prog)s RUN OUT [code_paths=[FILE,...]]"
     parser = script_parser(usage, DESCRIPTION, EXAMPLES)
     parser.add_argument("words", nargs="+", help="a run directory, and the folder to write")

@@ -38,7 +38,7 @@ INCOMPLETE = "\ufffd"
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Run the command; the exit status is 0, or 2 where no text can be written."""
+    """Run the command; the exit status is 0, or 2 if no text can be written."""
     usage = "%(prog)s RUN [--prompt TEXT] [options] [code_paths=[FILE,...]]"
     parser = script_parser(usage, DESCRIPTION, EXAMPLES)
     parser.add_argument("run", metavar="RUN", type=Path, help="a run directory, runs/NAME/RUN")

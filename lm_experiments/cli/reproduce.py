@@ -19,7 +19,7 @@ On the same kind of machine and with the same code the losses are equal to the l
 Elsewhere they are compared with the table's own noise: two standard deviations over the seeds of
 the arm, or 0.5 % of the loss where an arm has fewer than three seeds.
 
-The exit status is 0 where all cells hold, 1 where one differs or fails, 2 where it cannot be
+The exit status is 0 if all cells hold, 1 if one differs or fails, 2 if it cannot be
 done."""
 EXAMPLES = """\
 examples:

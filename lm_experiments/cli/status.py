@@ -111,7 +111,7 @@ def _closing_lines(status: SweepStatus) -> list[str]:
             log = f" (traceback in {run.traceback})" if run.traceback else ""
             lines.append(f"{run.label} failed: {run.run.error}{log}")
     if status.command and status.counts[DONE] < len(status.runs) and not status.counts[RUNNING]:
-        lines.append("To continue, repeat the command last used here; what is done stays done:")
+        lines.append("To continue, repeat the last command used here; finished runs are kept:")
         lines.append(f"  {status.command}")
     return lines
 

@@ -44,9 +44,9 @@ class ProcessExit:
     """How one process of a run ended.
 
     Attributes:
-        code: its exit code; negative where a signal killed it.
+        code: its exit code; negative if a signal killed it.
         finished: whether it reported that it trained to the end.
-        error: what it reported as its error, None where it reported nothing.
+        error: the error that it reported, if any.
         rank: its rank among the ``processes`` of the run.
         ended: when, in seconds of the monotonic clock.
         out_of_memory: whether the kernel killed a process for lack of memory meanwhile.
@@ -99,7 +99,7 @@ class Ending:
         status: done, failed, interrupted, elsewhere or lost.
         signal: the signal that interrupted it.
         note: what else is to be printed.
-        error: why it failed, where its directory could not be written to.
+        error: why it failed, if that could not be written to its directory.
     """
 
     status: str

@@ -49,7 +49,7 @@ class Launcher:
 
     Attributes:
         kind: basic, ray, slurm or submitit_local.
-        share: what each run gets; None where one runs after another, with all there is.
+        share: what each run gets; None if they run one after another, with all resources.
     """
 
     def __init__(

@@ -47,7 +47,7 @@ def free_memory() -> int | None:
 
 
 def free_gpu_memory() -> int | None:
-    """Return the bytes left on the fullest GPU that can be seen, None where there is none."""
+    """Return the free bytes of the fullest visible GPU, None if there is none."""
     free = [torch.cuda.mem_get_info(i)[0] for i in range(torch.cuda.device_count())]
     return min(free, default=None)
 

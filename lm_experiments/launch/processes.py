@@ -54,7 +54,7 @@ def train_one_after_another(tasks: Sequence[Task], policy: Policy) -> None:
 
 
 def train_with_retries(task: Task, retries: int) -> Ending:
-    """Train a run, and try again where it fails; return how the last attempt ended."""
+    """Train a run, and try again if it fails; return how the last attempt ended."""
     attempts = Attempts(retries)
     while attempts.again(task.directory, ending := train(task)):
         pass

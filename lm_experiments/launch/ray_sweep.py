@@ -1,4 +1,4 @@
-"""The runs of a sweep on Ray: submitted, waited for, and submitted again where one was lost."""
+"""The runs of a sweep on Ray: submitted, waited for, and submitted again if one was lost."""
 
 from __future__ import annotations
 
@@ -29,8 +29,8 @@ def train_on_ray(cluster: Cluster, share: Share, tasks: Sequence[Task], policy: 
     """Train runs, as many at once as there is room for.
 
     Raises:
-        InputError: where the cluster cannot train them.
-        SystemExit: where a signal came, or a failure ends the sweep.
+        InputError: if the cluster cannot train them.
+        SystemExit: if a signal came, or a failure ends the sweep.
     """
     # A node sees this file exactly where it sees the run directories too.
     shared = tasks[0].directory.parent.absolute() / f".ray-{uuid.uuid4().hex}"

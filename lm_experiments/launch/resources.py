@@ -34,8 +34,8 @@ class Node:
     Attributes:
         cpus: cores for runs.
         gpus: GPUs for runs.
-        memory: bytes of main memory left; None where that is not known.
-        gpu_memory: bytes left on the fullest of its GPUs; None where that is not known.
+        memory: bytes of main memory left; None if that is not known.
+        gpu_memory: bytes left on the fullest of its GPUs; None if that is not known.
     """
 
     cpus: float
@@ -44,7 +44,7 @@ class Node:
     gpu_memory: int | None = None
 
     def slots(self, cpus: float, gpus: float) -> int:
-        """Return how many runs that need so much are trained here at once."""
+        """Return how many runs with these resources fit here at once."""
         limits = [math.floor(self.cpus / cpus + 1e-6)]
         if gpus >= 1:
             limits.append(math.floor(self.gpus / gpus))
@@ -107,7 +107,7 @@ def read_resources(values: Mapping[str, Any]) -> Resources:
 
 
 def devices_of(resources: Resources, devices: int) -> int:
-    """Return the devices of a run with so many GPUs; InputError where it asks for others."""
+    """Return the devices of a run with so many GPUs; InputError if it asks for others."""
     gpus = resources.gpus
     if gpus is None or (gpus <= 1 and devices == 1):
         return devices
@@ -119,7 +119,7 @@ def devices_of(resources: Resources, devices: int) -> int:
 
 
 def check_enough(key: str, gpus: float, nodes: Sequence[Node], where: str) -> None:
-    """Raise InputError where no machine has the GPUs that ``key`` asks for."""
+    """Raise InputError if no machine has the GPUs that ``key`` asks for."""
     most = max(node.gpus for node in nodes)
     if gpus > most:
         instead = f"type {key}={most:g} or less"

@@ -71,7 +71,7 @@ def train_as_jobs(
 ) -> None:
     """Train each run as a job of its own, and wait for all of them.
 
-    ``kind`` is slurm or submitit_local, ``options`` are ``hydra.launcher``. SystemExit where a
+    ``kind`` is slurm or submitit_local, ``options`` are ``hydra.launcher``. SystemExit if a
     failed run ends the sweep.
     """
     executor = _executor("slurm" if kind == "slurm" else "local", options, share)
@@ -99,7 +99,7 @@ class Job:
         handler ends the job at once; here it is called when the run has been saved.
 
         Raises:
-            SystemExit: where the job ends before its run, queued again or not.
+            SystemExit: if the job ends before its run, queued again or not.
         """
         from submitit import JobEnvironment
 

@@ -150,7 +150,7 @@ class BPETokenizer(BackedTokenizer):
 
     @classmethod
     def train(cls, texts: Iterable[str], options: BPEOptions) -> BPETokenizer:
-        """Learn merges from a sample of `texts`; `InputError` where they yield too few."""
+        """Learn merges from a sample of `texts`; `InputError` if they yield too few."""
         wanted = options.vocab_size
         backend = _untrained()
         trainer = trainers.BpeTrainer(

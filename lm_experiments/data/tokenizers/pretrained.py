@@ -120,7 +120,7 @@ class FileTokenizer(BackedTokenizer):
 
     @cached_property
     def unknown_id(self) -> int | None:
-        """The id of all that the vocabulary lacks, or None where it lacks nothing."""
+        """The id of unknown text, or None if the vocabulary can encode any text."""
         unknown = getattr(self._backend.model, "unk_token", None)
         return None if unknown is None else self._backend.token_to_id(unknown)
 

@@ -70,7 +70,7 @@ _SETTINGS: dict[str, Any] = {
 class WandbMirror(Logger):
     """Sends every logged row to one W&B run, with `trainer/global_step` as the x axis.
 
-    `mode` is what the run became: online, offline or disabled. Errors of the client end the
+    `mode` is the mode that the run got: online, offline or disabled. Errors of the client end the
     mirroring with one warning; they are never raised. Ranks above zero hold no run.
     """
 
@@ -104,7 +104,7 @@ class WandbMirror(Logger):
 
     @property
     def version(self) -> str:
-        """The W&B run id, empty where there is no run."""
+        """The W&B run id, empty if there is no run."""
         return "" if self._run is None else str(self._run.id)
 
     def log_metrics(self, metrics: Mapping[str, float], step: int | None = None) -> None:
