@@ -109,14 +109,14 @@ def register(group: str, name: str, options: type | None = None) -> Callable[[ty
             itself, or has no options.
     """
 
-    def decorate(cls: type[C]) -> type[C]:
+    def _decorate(cls: type[C]) -> type[C]:
         lines = inspect.cleandoc(cls.__doc__ or "").splitlines()
         own = cls if dataclasses.is_dataclass(cls) else NoOptions
         add(group, name, cls, options or own, lines[0] if lines else "")
         cls.name = name  # type: ignore[attr-defined]
         return cls
 
-    return decorate
+    return _decorate
 
 
 def component(group: str, name: str) -> Component:

@@ -27,6 +27,15 @@ def cache_dir(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return tmp_path_factory.mktemp("cache")
 
 
+@pytest.fixture(scope="module")
+def one_thread() -> Iterator[None]:
+    """Hold torch to one thread: small models are fastest on it, with the same bits each time."""
+    before = torch.get_num_threads()
+    torch.set_num_threads(1)
+    yield
+    torch.set_num_threads(before)
+
+
 @pytest.fixture
 def registry_as_before() -> Iterator[None]:
     """Forget the components that a test's own files registered."""

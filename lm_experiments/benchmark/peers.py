@@ -67,10 +67,10 @@ def _build(package: str, shape: ModelConfig) -> tuple[nn.Module, SummedLoss]:
     torch.manual_seed(0)
     model, logits = PEERS[package](importlib.import_module(package), shape)
 
-    def loss(inputs: Tensor, targets: Tensor) -> Tensor:
+    def _loss(inputs: Tensor, targets: Tensor) -> Tensor:
         return F.cross_entropy(logits(inputs).flatten(0, 1), targets.flatten(), reduction="sum")
 
-    return model.train(), loss
+    return model.train(), _loss
 
 
 def _litgpt(package: Any, shape: ModelConfig) -> tuple[nn.Module, Callable[[Tensor], Tensor]]:

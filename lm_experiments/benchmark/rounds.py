@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import platform
+import sys
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass, field
@@ -10,9 +11,14 @@ from typing import Any
 
 import numpy as np
 import torch
+from numpy.typing import NDArray
 
 from lm_experiments.errors import InputError
 
+# How the subjects start the training command in a process; an installed wheel has no scripts.
+TRAIN = (sys.executable, "-m", "lm_experiments.cli.main", "train")
+
+Seconds = NDArray[np.float64]
 Contestant = Callable[[], float]
 """A function that does some work once and returns the seconds it took."""
 
@@ -68,16 +74,21 @@ class Measurement:
 def timed(work: Callable[[], object]) -> Contestant:
     """Return a contestant that times ``work``."""
 
-    def run() -> float:
+    def _run() -> float:
         start = time.perf_counter()
         work()
         return time.perf_counter() - start
 
-    return run
+    return _run
 
 
 def measure(contestants: Mapping[str, Contestant], rounds: int) -> list[Timing]:
-    """Time every contestant once per round, in rotating order; the first is the reference.
+    """Time every contestant in rounds, see `take_turns`; the first is the reference."""
+    return summarise(take_turns(contestants, rounds))
+
+
+def take_turns(contestants: Mapping[str, Contestant], rounds: int) -> dict[str, Seconds]:
+    """Return the seconds of every contestant in each round; they take turns in rotating order.
 
     A warm-up round before the first does not count.
 
@@ -91,7 +102,7 @@ def measure(contestants: Mapping[str, Contestant], rounds: int) -> list[Timing]:
         turn = number % len(names)
         for name in names[turn:] + names[:turn]:
             seconds[name].append(contestants[name]())
-    return summarise({name: values[1:] for name, values in seconds.items()})
+    return {name: np.array(values[1:]) for name, values in seconds.items()}
 
 
 def check_rounds(rounds: int) -> None:
@@ -100,7 +111,7 @@ def check_rounds(rounds: int) -> None:
         raise InputError(f"--rounds {rounds} measures nothing; type --rounds 1 or more.")
 
 
-def summarise(seconds: Mapping[str, list[float]]) -> list[Timing]:
+def summarise(seconds: Mapping[str, list[float] | Seconds]) -> list[Timing]:
     """Return medians and ratios of the seconds of each contestant; the first is the reference."""
     reference = np.asarray(next(iter(seconds.values())))
     timings = []

@@ -5,7 +5,6 @@ from __future__ import annotations
 import dataclasses
 import itertools
 import subprocess
-import sys
 import tempfile
 import threading
 import time
@@ -14,7 +13,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from lm_experiments.benchmark.lightning_run import run_config
-from lm_experiments.benchmark.rounds import Contestant, Measurement, measure, timed
+from lm_experiments.benchmark.rounds import TRAIN, Contestant, Measurement, measure, timed
 from lm_experiments.data import prepare
 from lm_experiments.launch.processes import train
 from lm_experiments.launch.task import Task
@@ -23,7 +22,6 @@ from lm_experiments.rundir.results import DONE
 from lm_experiments.training.config import RunConfig, TrainerConfig, save_config
 from lm_experiments.training.logger_config import NoLogger, WandbConfig
 
-TRAIN = Path(__file__).parents[2] / "scripts" / "train.py"
 TITLE = "Start-up times in separate processes; of runs up to and including the first logged step."
 POLL_SECONDS = 0.002
 LOGGERS = {
@@ -36,8 +34,8 @@ def startup(rounds: int) -> Measurement:
     """Time ``import torch``, the help, and one more run of the default size in a sweep."""
     with tempfile.TemporaryDirectory() as folder:
         contestants = {
-            "python -c 'import torch'": _process("-c", "import torch"),
-            "train.py --help": _process(str(TRAIN), "--help"),
+            "python -c 'import torch'": _process(TRAIN[0], "-c", "import torch"),
+            "train.py --help": _process(*TRAIN, "--help"),
         }
         config = run_config(TrainerConfig(max_steps=1, accelerator="cpu"), Path(folder) / "cache")
         prepare(config.data, config.tokenizer, Path(config.cache_dir))
@@ -57,7 +55,7 @@ def one_more_run(config: RunConfig, folder: Path) -> Contestant:
     """
     numbers = itertools.count()
 
-    def run() -> float:
+    def _run() -> float:
         run_dir = folder / f"run-{next(numbers)}"
         run_dir.mkdir(parents=True)
         save_config(config, run_dir)
@@ -72,7 +70,7 @@ def one_more_run(config: RunConfig, folder: Path) -> Contestant:
             )
         return seen[0] - start
 
-    return run
+    return _run
 
 
 @contextmanager
@@ -81,12 +79,12 @@ def _first_content(path: Path) -> Iterator[list[float]]:
     seen: list[float] = []
     stop = threading.Event()
 
-    def poll() -> None:
+    def _poll() -> None:
         while not seen and not stop.wait(POLL_SECONDS):
             if path.exists() and path.stat().st_size:
                 seen.append(time.perf_counter())
 
-    watcher = threading.Thread(target=poll)
+    watcher = threading.Thread(target=_poll)
     watcher.start()
     try:
         yield seen
@@ -95,6 +93,5 @@ def _first_content(path: Path) -> Iterator[list[float]]:
         watcher.join()
 
 
-def _process(*arguments: str) -> Contestant:
-    command = [sys.executable, *arguments]
+def _process(*command: str) -> Contestant:
     return timed(lambda: subprocess.run(command, check=True, stdout=subprocess.DEVNULL))

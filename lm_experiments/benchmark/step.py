@@ -32,9 +32,10 @@ class PlainStep:
     def __post_init__(self) -> None:
         self._optimizer = self.optimizer.build(self.model)
 
-    def state(self) -> dict[str, Any]:
-        """Return the optimizer state as in a checkpoint."""
-        return self._optimizer.state_dict()
+    def checkpoint(self) -> dict[str, Any]:
+        """Return the weights and the optimizer state as in a checkpoint."""
+        optimizer = self._optimizer.state_dict()
+        return {"state_dict": self.model.state_dict(), "optimizer_states": [optimizer]}
 
     def __call__(self, inputs: Tensor, targets: Tensor) -> Tensor:
         """Do one step; return the mean loss per token before it, a scalar."""

@@ -6,16 +6,14 @@ import itertools
 import json
 import os
 import subprocess
-import sys
 import tempfile
 import time
 from pathlib import Path
 
-from lm_experiments.benchmark.rounds import Contestant, Measurement, measure
+from lm_experiments.benchmark.rounds import TRAIN, Contestant, Measurement, measure
 from lm_experiments.errors import InputError
 from lm_experiments.launch.memory import cores
 
-TRAIN = Path(__file__).parents[2] / "scripts" / "train.py"
 TITLE = "Sweeps of twelve tiny runs, from the command to the table."
 RUNS = 12
 WORDS = (
@@ -58,7 +56,7 @@ class _Sweeps:
     def contestant(self, word: str) -> Contestant:
         """Return a contestant that sweeps with one more override."""
 
-        def run() -> float:
+        def _run() -> float:
             name = f"sweep-{next(self.numbers)}"
             start = time.perf_counter()
             self._type(word, f"name={name}")
@@ -67,7 +65,7 @@ class _Sweeps:
                 self.with_ray.append((seconds, self._training_seconds(name) / cores()))
             return seconds
 
-        return run
+        return _run
 
     def overhead(self) -> str:
         """Return a sentence on the overhead of the fastest sweep with Ray."""
@@ -79,7 +77,7 @@ class _Sweeps:
         )
 
     def _type(self, *words: str) -> None:
-        command = [sys.executable, str(TRAIN), *WORDS, STEPS, *words]
+        command = [*TRAIN, *WORDS, STEPS, *words]
         cache = {"LM_EXPERIMENTS_CACHE": str(self.folder / "cache")}
         done = subprocess.run(
             command, cwd=self.folder, env={**os.environ, **cache}, capture_output=True, text=True

@@ -26,8 +26,8 @@ def script_parser(usage: str, description: str, epilog: str) -> argparse.Argumen
 def load_user_code(words: Sequence[str]) -> list[str]:
     """Register the user's own components; return the words without ``code_paths=[FILE,...]``.
 
-    Components come from installed packages, by their entry points, and from the files named. A
-    file that is missing or raises is an InputError.
+    Components come from the entry points of installed packages, and from the files named. A file
+    that is missing or raises an error is an InputError.
     """
     # Imports Hydra, which the help need not wait for.
     from lm_experiments.training.user_code import load_installed, take_code_paths

@@ -37,7 +37,7 @@ SUBJECTS = {
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Run the command; the exit status is 0, or 2 where the subject cannot be measured."""
+    """Run the command; the exit status is 0, or 2 if the subject cannot be measured."""
     parser = script_parser("%(prog)s SUBJECT [--rounds N] [--json FILE]", DESCRIPTION, EXAMPLES)
     parser.add_argument("subject", metavar="SUBJECT", choices=SUBJECTS, help=", ".join(SUBJECTS))
     parser.add_argument("--rounds", type=int, help="how often each contestant is timed")

@@ -20,7 +20,7 @@ from lm_experiments.errors import InputError, did_you_mean
 from lm_experiments.invocation import as_typed
 from lm_experiments.registry import GROUPS, MISSING, Component, component, names
 
-# Words that Hydra reads as something else than themselves.
+# Words that Hydra does not read as strings.
 _RESERVED = ("null", "true", "false", "nan", "inf")
 DESCRIPTION = """\
 List what can be chosen for each part of the architecture, and as tokenizer, optimizer, schedule
@@ -38,7 +38,7 @@ examples:
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Run the command; the exit status is 0, or 2 where something cannot be listed."""
+    """Run the command; the exit status is 0, or 2 if something cannot be listed."""
     usage = "%(prog)s [-h] [GROUP ...] [code_paths=[FILE,...]]"
     parser = script_parser(usage, DESCRIPTION, EXAMPLES)
     parser.add_argument(
@@ -118,7 +118,7 @@ def show(groups: Sequence[str], console: Console) -> None:
 
 
 def typed(value: object) -> str:
-    """Return a value as Hydra reads it back; one that has to be given is three dots."""
+    """Return a value as Hydra reads it back; a required one is three dots."""
     if value == MISSING:
         return "..."
     if isinstance(value, float):

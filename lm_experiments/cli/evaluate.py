@@ -5,28 +5,25 @@ from __future__ import annotations
 import argparse
 import os
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 
 import torch
 
 from lm_experiments.cli.arguments import answered, load_user_code, script_parser
 from lm_experiments.cli.open_run import corpus_to_evaluate, open_run
-from lm_experiments.data import PARTS, DataConfig
+from lm_experiments.data import PARTS, DataConfig, Tokenizer
 from lm_experiments.errors import InputError
-from lm_experiments.evaluation import (
-    EncodedText,
-    EvaluatedModel,
-    documents_to_evaluate,
-    encode,
-)
+from lm_experiments.evaluation import EncodedText, documents_to_evaluate, encode, score
+from lm_experiments.model import ModelConfig, Transformer, sketch_model
 
 DESCRIPTION = """\
 Print the loss of trained runs, each by its newest checkpoint: over the validation text of the run,
 over its test text, or over another text, at the context length of the run or at others. A longer
-context shows each token more of what is before it; positions that are trained (position=learned)
-cannot be longer. hf:FOLDER is a model of Hugging Face's transformers in a local folder; it needs
---data.
+context gives each token more of the preceding text; trained positions (position=learned) cannot be
+extended.
+hf:FOLDER is a model of Hugging Face's transformers in a local folder; it needs --data.
 
 The run directories are only read. Losses are taken in float32, in windows that do not overlap."""
 EXAMPLES = """\
@@ -48,7 +45,7 @@ HUGGING_FACE = "hf:"
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Run the command; the exit status is 0, or 2 where something cannot be evaluated."""
+    """Run the command; the exit status is 0, or 2 if something cannot be evaluated."""
     usage = "%(prog)s RUN [RUN ...] [options] [code_paths=[FILE,...]]"
     parser = script_parser(usage, DESCRIPTION, EXAMPLES)
     parser.add_argument("words", metavar="RUN", nargs="+", help="run directories, runs/NAME/RUN")
@@ -74,15 +71,22 @@ def _evaluate(options: argparse.Namespace) -> None:
     data = _data(options, [word for word in words if word not in runs])
     subjects = [_subject(word, options.split) for word in runs]
     for subject in subjects:
-        subject.check_positions(contexts)
+        _check_positions(subject, max(contexts, default=1))
     texts = _texts(subjects, data)
     for subject, text in zip(subjects, texts, strict=True):
-        subject.check_text(text, contexts)
+        for length in contexts:
+            if length >= len(text.tokens):
+                raise InputError(
+                    f"{subject.name}: a context of {length} is not below the {len(text.tokens)} "
+                    "tokens of the text; choose a shorter one, or a longer text."
+                )
     width = max(len("run"), *(len(subject.name) for subject in subjects))
     print(f"Loss over {_described(data, options.split)}.")
     print(f"{'run':{width}}   context        tokens   nats/token    perplexity   bits/byte")
     for subject, text in zip(subjects, texts, strict=True):
-        for found in subject.scores(text, contexts, device):
+        model = subject.load(device)
+        for length in contexts or [subject.config.context_length]:
+            found = score(model, text, length)
             bits = "unknown" if found.bits_per_byte is None else f"{found.bits_per_byte:.4f}"
             print(
                 f"{subject.name:{width}}  {found.context_length:8}  {found.tokens:12,}  "
@@ -91,7 +95,18 @@ def _evaluate(options: argparse.Namespace) -> None:
             )
 
 
-def _subject(word: str, part: str) -> EvaluatedModel:
+@dataclass(frozen=True)
+class _Subject:
+    """A model to evaluate; ``held_out`` is text of its own that it was not trained on."""
+
+    name: str
+    config: ModelConfig
+    load: Callable[[str], Transformer]
+    tokenizer: Tokenizer
+    held_out: EncodedText | None = None
+
+
+def _subject(word: str, part: str) -> _Subject:
     folder = Path(word.removeprefix(HUGGING_FACE))
     if not word.startswith(HUGGING_FACE):
         run = open_run(folder)
@@ -101,16 +116,23 @@ def _subject(word: str, part: str) -> EvaluatedModel:
                 "out --split test."
             )
         text = EncodedText.of(run.data.held_out[part])
-        return EvaluatedModel(folder.name, run.config.model, run.model, run.data.tokenizer, text)
+        return _Subject(folder.name, run.config.model, run.model, run.data.tokenizer, text)
     # Imports transformers, which takes seconds, and may not be installed.
     from lm_experiments.interop import load_hf, read_folder
 
     config, tokenizer = read_folder(folder)
-    return EvaluatedModel(folder.name, config, lambda on: load_hf(folder).float().to(on), tokenizer)
+    return _Subject(folder.name, config, lambda on: load_hf(folder).float().to(on), tokenizer)
+
+
+def _check_positions(subject: _Subject, length: int) -> None:
+    try:
+        sketch_model(subject.config).position.extend(length)
+    except ValueError as error:
+        raise InputError(f"{subject.name}: {error}") from None
 
 
 def _contexts(text: str | None) -> list[int]:
-    """Return the lengths asked for, none where each run's own is meant."""
+    """Return the context lengths asked for, none for each run's own."""
     try:
         lengths = [int(part) for part in (text or "").split(",") if text]
     except ValueError:
@@ -149,7 +171,7 @@ def _described(data: DataConfig | None, part: str) -> str:
     return f"all of {data.path}" if data.name == "text" else f"validation text of {data.name}"
 
 
-def _texts(subjects: Sequence[EvaluatedModel], data: DataConfig | None) -> list[EncodedText]:
+def _texts(subjects: Sequence[_Subject], data: DataConfig | None) -> list[EncodedText]:
     """Return the text that each is evaluated on; those of one tokenizer share it."""
     if data is None:
         for subject in subjects:

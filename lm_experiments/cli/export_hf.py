@@ -13,9 +13,8 @@ DESCRIPTION = """\
 Write a trained run, by its newest checkpoint, as a folder that AutoModelForCausalLM and
 AutoTokenizer of transformers load without this package. The run directory is only read.
 
-An architecture that no class of transformers known here expresses is refused, and what stands in
-the way is named. Exported are gpt2, gpt_neox, llama, olmo2, qwen3, gemma2 and bloom, and what else
-their classes can do; tokenizers of every kind."""
+The architecture must be one that the class of gpt2, gpt_neox, llama, olmo2, qwen3, gemma2 or bloom
+can express; otherwise the choices that do not fit are named. The tokenizer is written too."""
 EXAMPLES = """\
 examples:
   python scripts/export_hf.py runs/grid/pre-swiglu-rope-s0-1a2b3c4d exported
@@ -23,7 +22,7 @@ examples:
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Run the command; the exit status is 0, or 2 where nothing can be written."""
+    """Run the command; the exit status is 0, or 2 if nothing can be written."""
     usage = "%(prog)s RUN OUT [code_paths=[FILE,...]]"
     parser = script_parser(usage, DESCRIPTION, EXAMPLES)
     parser.add_argument("words", nargs="+", help="a run directory, and the folder to write")

@@ -38,13 +38,12 @@ INCOMPLETE = "\ufffd"
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Run the command; the exit status is 0, or 2 where no text can be written."""
+    """Run the command; the exit status is 0, or 2 if no text can be written."""
     usage = "%(prog)s RUN [--prompt TEXT] [options] [code_paths=[FILE,...]]"
     parser = script_parser(usage, DESCRIPTION, EXAMPLES)
     parser.add_argument("run", metavar="RUN", type=Path, help="a run directory, runs/NAME/RUN")
     parser.add_argument("words", nargs="*", help=argparse.SUPPRESS)
     parser.add_argument("--prompt", action="append", help=PROMPT)
-    parser.add_argument("--no-cache", action="store_true", help="read all again for each token")
     for flag, kind, default, meaning in _OPTIONS:
         parser.add_argument(flag, type=kind, default=default, help=meaning)
     options = parser.parse_intermixed_args(arguments)
@@ -98,13 +97,13 @@ def _continued(
 ) -> list[Iterator[str]]:
     """Return each prompt's continuation in parts; those of one prompt come as they are drawn."""
     generators = [torch.Generator().manual_seed(seed) for _ in prompts]
-    end, cached = tokenizer.end_of_text_id, not options.no_cache
+    end = tokenizer.end_of_text_id
     rows: list[Iterable[int]]
     if len(prompts) == 1:
         [prompt], [generator] = prompts, generators
-        rows = [stream(model, prompt, options.tokens, sampling, generator, end, cached)]
+        rows = [stream(model, prompt, options.tokens, sampling, generator, end)]
     else:
-        rows = [*sample_batch(model, prompts, options.tokens, sampling, generators, end, cached)]
+        rows = [*sample_batch(model, prompts, options.tokens, sampling, generators, end)]
     return [_text_parts(ids, tokenizer) for ids in rows]
 
 

@@ -14,6 +14,7 @@ from omegaconf import OmegaConf
 
 from lm_experiments.cli.components import typed
 from lm_experiments.conf_dir import conf_dir
+from lm_experiments.invocation import as_typed
 from lm_experiments.study.keys import SHORT, Key, all_keys, flat
 
 TEMPLATE = """\
@@ -42,7 +43,7 @@ def offer_help() -> None:
     with initialize_config_dir(str(conf_dir()), version_base="1.3"):
         defaults: Any = OmegaConf.to_container(compose("train"), resolve=True)
     keys = "\n".join(key_lines(all_keys(), flat(defaults))).replace("$", "$$")
-    node = {"app_name": "train.py", "template": TEMPLATE.format(keys=keys)}
+    node = {"app_name": "train.py", "template": as_typed(TEMPLATE.format(keys=keys))}
     ConfigStore.instance().store(name="lm_experiments", group="hydra/help", node=node)
 
 

@@ -38,7 +38,7 @@ def open_run(directory: Path) -> TrainedRun:
     Where its prepared corpus is no longer in the run's cache, it is prepared again.
 
     Raises:
-        InputError: where it is not a run directory, has components that are not known here, or
+        InputError: if it is not a run directory, has components that are not known here, or
             the corpus is not the one it was trained on.
     """
     config = _config_of(directory)
@@ -70,7 +70,7 @@ def _config_of(directory: Path) -> RunConfig:
 
 
 def corpus_to_evaluate(name: str, path: str | None, words: Sequence[str]) -> DataConfig:
-    """Return a corpus of ``conf/data`` at other values; InputError where a word is wrong."""
+    """Return a corpus of ``conf/data`` at other values; InputError if a word is wrong."""
     folder = conf_dir() / "data"
     known = sorted(file.stem for file in folder.glob("*.yaml"))
     if name not in known:

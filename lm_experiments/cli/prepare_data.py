@@ -31,7 +31,7 @@ def main() -> None:
 
 
 def prepare_job(config: DictConfig) -> None:
-    """Prepare a corpus where ``cache_dir`` lacks it, and say what there is.
+    """Prepare a corpus if ``cache_dir`` lacks it, and print its sizes.
 
     The model and the device are not looked at: they may be those of another machine.
     """

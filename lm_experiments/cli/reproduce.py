@@ -13,13 +13,13 @@ USAGE = "%(prog)s TABLE [--cells N] [--out FOLDER] [--seed S] [code_paths=[FILE,
 DESCRIPTION = """\
 Train cells of a table again, each from the config.yaml that its run recorded, and compare the
 validation loss with what the table says. The baseline is always among them; the other arms, and
-one seed of each, are drawn by --seed. The runs that the table rests on are only read.
+one seed of each, are drawn by --seed. The table's runs are only read.
 
 On the same kind of machine and with the same code the losses are equal to the last bit.
 Elsewhere they are compared with the table's own noise: two standard deviations over the seeds of
 the arm, or 0.5 % of the loss where an arm has fewer than three seeds.
 
-The exit status is 0 where all cells hold, 1 where one differs or fails, 2 where it cannot be
+The exit status is 0 if all cells hold, 1 if one differs or fails, 2 if it cannot be
 done."""
 EXAMPLES = """\
 examples:

@@ -23,7 +23,7 @@ from lm_experiments.study.preview import preview
 
 
 def run_single(config: DictConfig) -> None:
-    """Train one run, or print its plan; SystemExit where it is refused, fails or is stopped."""
+    """Train one run, or print its plan; SystemExit if it is refused, fails or is stopped."""
     try:
         command, run = _plan(config)
         if command.plan:

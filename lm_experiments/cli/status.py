@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Sequence
+from contextlib import nullcontext
 from pathlib import Path
 
 from rich.console import Console, Group
@@ -26,8 +27,8 @@ how long the rest takes, why runs failed, and the command that continues the swe
 this is a table; elsewhere each run is one line. Nothing is changed, and a sweep that is going on
 is not disturbed.
 
-A run is running while a process holds it; one without a result that no process holds was
-interrupted. The time left goes by the runs that have ended, or by the speed of those that run."""
+A run is running while a process has its lock; without a process and without a result it was
+interrupted. The time left is estimated from the runs that have ended, or from the running ones."""
 EXAMPLES = """\
 examples:
   python scripts/status.py runs/grid
@@ -44,7 +45,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         "--watch",
         metavar="SECONDS",
         type=float,
-        help="look again every so many seconds, until no run is left; Ctrl-C ends it",
+        help="show it again every so many seconds, until no run is left; Ctrl-C ends it",
     )
     options = parser.parse_args(arguments)
     return answered(lambda: _show_or_watch(options.sweep, options.watch))
@@ -74,24 +75,23 @@ def show(status: SweepStatus, console: Console) -> None:
 
 
 def watch(folder: Path, seconds: float, console: Console) -> None:
-    """Look again every so many seconds, until no run is left or the user has seen enough.
+    """Show the sweep every so many seconds, until no run is left.
 
-    On a terminal the picture is renewed in place, runs that need attention first; elsewhere each
-    look is one line.
+    On a terminal the table is updated in place, runs that need attention first; elsewhere it is a
+    line each time.
     """
-    status = sweep_status(folder)
-    while not console.is_terminal:
-        console.file.write(f"{status.folder.name}: {summary(status)}\n")
-        console.file.flush()
-        if not status.remaining:
-            return
-        time.sleep(seconds)
-        status = sweep_status(folder)
-    with Live(_screen(status, console), console=console, auto_refresh=False) as live:
-        while status.remaining:
-            time.sleep(seconds)
+    with (
+        Live(console=console, auto_refresh=False) if console.is_terminal else nullcontext() as live
+    ):
+        while True:
             status = sweep_status(folder)
-            live.update(_screen(status, console), refresh=True)
+            if live is not None:
+                live.update(_screen(status, console), refresh=True)
+            else:
+                print(f"{status.folder.name}: {summary(status)}", file=console.file, flush=True)
+            if not status.remaining:
+                return
+            time.sleep(seconds)
 
 
 def _screen(status: SweepStatus, console: Console) -> Group:
@@ -111,7 +111,7 @@ def _closing_lines(status: SweepStatus) -> list[str]:
             log = f" (traceback in {run.traceback})" if run.traceback else ""
             lines.append(f"{run.label} failed: {run.run.error}{log}")
     if status.command and status.counts[DONE] < len(status.runs) and not status.counts[RUNNING]:
-        lines.append("To continue, repeat the command last used here; what is done stays done:")
+        lines.append("To continue, repeat the last command used here; finished runs are kept:")
         lines.append(f"  {status.command}")
     return lines
 

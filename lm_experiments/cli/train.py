@@ -24,7 +24,7 @@ from lm_experiments.training.user_code import load_installed, take_code_paths
 
 
 def main(run: Callable[[DictConfig], None] = run_single) -> None:
-    """Run the command line: one run, by ``run``, or a sweep; exits non-zero where one failed."""
+    """Run the command line: one run, by ``run``, or a sweep; exits non-zero if one failed."""
     # Hydra prints errors itself unless this is set, and keeps them from us.
     debugging = "HYDRA_FULL_ERROR" in os.environ
     os.environ["HYDRA_FULL_ERROR"] = "1"

@@ -1,10 +1,8 @@
 """Evaluation of trained models.
 
 `generation.py` generates text, `loss.py` computes the loss over any text and context length.
-`evaluated_model.py` is the common form of models trained here and Hugging Face models.
 """
 
-from lm_experiments.evaluation.evaluated_model import EvaluatedModel
 from lm_experiments.evaluation.generation import (
     Sampling,
     next_token_probabilities,
@@ -16,7 +14,6 @@ from lm_experiments.evaluation.texts import EncodedText, documents_to_evaluate, 
 
 __all__ = [
     "EncodedText",
-    "EvaluatedModel",
     "Sampling",
     "Score",
     "documents_to_evaluate",

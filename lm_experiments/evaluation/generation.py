@@ -53,7 +53,6 @@ def stream(
     sampling: Sampling,
     generator: torch.Generator,
     stop_id: int | None = None,
-    cached: bool = True,
 ) -> Iterator[int]:
     """Yield at most ``n_tokens`` ids that continue the prompt, each as soon as it is sampled.
 
@@ -67,14 +66,13 @@ def stream(
         sampling: how ids are sampled.
         generator: on the CPU; the same state gives the same ids.
         stop_id: the id that ends the sequence; it is not yielded.
-        cached: whether to use the key-value cache; the ids are the same without it.
 
     Raises:
         InputError: for arguments out of range (before the first id is requested), and if the
             logits are not finite.
     """
     _check(prompt_ids, n_tokens, model.config.vocab_size)
-    draws = _draws(model, [list(prompt_ids)], n_tokens, sampling, [generator], cached)
+    draws = _draws(model, [list(prompt_ids)], n_tokens, sampling, [generator])
     return itertools.takewhile(lambda drawn: drawn != stop_id, (drawn for [drawn] in draws))
 
 
@@ -85,7 +83,6 @@ def sample_batch(
     sampling: Sampling,
     generators: Sequence[torch.Generator],
     stop_id: int | None = None,
-    cached: bool = True,
 ) -> list[list[int]]:
     """Return at most ``n_tokens`` ids for each prompt, generated as one batch.
 
@@ -102,7 +99,7 @@ def sample_batch(
     generated: list[list[int]] = [[] for _ in prompts]
     unfinished = set(range(len(prompts)))
     rows = [list(prompt_ids) for prompt_ids in prompts]
-    for drawn in _draws(model, rows, n_tokens, sampling, generators, cached):
+    for drawn in _draws(model, rows, n_tokens, sampling, generators):
         unfinished -= {row for row in unfinished if drawn[row] == stop_id}
         for row in unfinished:
             generated[row].append(drawn[row])
@@ -117,10 +114,9 @@ def _draws(
     n_tokens: int,
     sampling: Sampling,
     generators: Sequence[torch.Generator],
-    cached: bool,
 ) -> Iterator[list[int]]:
     """Sample the next id of each row, append it, and yield them."""
-    predictor = _Predictor(model, len(rows), cached)
+    predictor = _Predictor(model, len(rows))
     for _ in range(n_tokens):
         drawn = []
         for logits, generator in zip(predictor.next_logits(rows), generators, strict=True):
@@ -134,21 +130,19 @@ def _draws(
 class _Predictor:
     """Predicts the next token of growing rows of ids, with a key-value cache if possible."""
 
-    def __init__(self, model: Transformer, batch: int, cached: bool) -> None:
+    def __init__(self, model: Transformer, batch: int) -> None:
         self.model = model
         weight = model.embedding.weight
         self.device = weight.device
-        self.cache = Cache(model.config, batch, weight.device, weight.dtype) if cached else None
+        self.cache = Cache(model.config, batch, weight.device, weight.dtype)
 
     @torch.inference_mode()
     def next_logits(self, rows: Sequence[Sequence[int]]) -> Tensor:
         """Return the logits (batch, vocabulary) of the token after each row, on the CPU."""
         context = self.model.config.context_length
         tokens, documents = self._pad_left([row[-context:] for row in rows])
-        cache = self.cache
-        if max(map(len, rows)) > context:
-            # The window slides, so all positions change.
-            cache = None
+        # Once the window slides, all positions change.
+        cache = self.cache if max(map(len, rows)) <= context else None
         if cache is not None:
             tokens, start = tokens[:, cache.length :], cache.length
             documents = None if documents is None else documents[:, start:]

@@ -10,7 +10,7 @@ from typing import Any
 from transformers import AutoConfig
 
 from lm_experiments.errors import InputError
-from lm_experiments.interop.activations import activation_of, gated_of, ungated_of
+from lm_experiments.interop.activations import activation_of, feedforward_of
 from lm_experiments.interop.options import attention_bias, kv_heads, option, window
 from lm_experiments.interop.ropes import read_rope, write_rope
 from lm_experiments.model import Choice, ModelConfig, choose
@@ -37,7 +37,7 @@ def _read_gpt2(hf: Any) -> Fields:
         "bias": True,
         "norm": _layernorm(hf.layer_norm_epsilon),
         "placement": Choice("pre"),
-        "ffn": ungated_of(hf.activation_function),
+        "ffn": feedforward_of(hf.activation_function, gated=False),
         "position": Choice("learned"),
         "attention": choose("attention", "causal", {"scale": scale}),
     }
@@ -50,7 +50,7 @@ def _read_gpt_neox(hf: Any) -> Fields:
         "bias": True,
         "norm": _layernorm(hf.layer_norm_eps),
         "placement": Choice("parallel_two" if hf.use_parallel_residual else "pre"),
-        "ffn": ungated_of(hf.hidden_act),
+        "ffn": feedforward_of(hf.hidden_act, gated=False),
         "position": read_rope(hf.rope_parameters, partial=True),
         "attention": choose("attention", "causal", {"bias": bias}),
     }
@@ -134,7 +134,7 @@ def _read_gated(hf: Any, activation: str, attention: Fields) -> Fields:
         "bias": bias,
         "head_width": None if natural else head_width,
         "norm": choose("norm", "rmsnorm", {"eps": hf.rms_norm_eps}),
-        "ffn": gated_of(activation),
+        "ffn": feedforward_of(activation, gated=True),
         "position": read_rope(hf.rope_parameters, partial=False),
         "attention": choose("attention", kind, options),
     }

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -12,22 +11,19 @@ from torch import Tensor, nn
 from transformers import AutoModelForCausalLM
 
 from lm_experiments.interop.configs import read_config, write_config
-from lm_experiments.interop.layouts import LAYOUTS, Layout, halves_from_pairs
-from lm_experiments.interop.modules import HEAD, MODULES
+from lm_experiments.interop.layouts import halves_from_pairs
+from lm_experiments.interop.modules import HEAD, MODULES, ModuleMap
 from lm_experiments.interop.options import option
 from lm_experiments.interop.support import fitting_family
-from lm_experiments.interop.weights import Source, check_tensors, from_folder, from_model
+from lm_experiments.interop.weights import (
+    check_tensors,
+    check_tied,
+    open_config,
+    parameters,
+    stored_tensors,
+)
 from lm_experiments.model import ModelConfig, Transformer, sketch_model
 from lm_experiments.model.positions.rope import rotated_columns
-
-
-@dataclass(frozen=True)
-class TensorMap:
-    """A Hugging Face tensor, and the tensors of ours that it holds, in order."""
-
-    hf: str
-    ours: tuple[str, ...]
-    layout: Layout
 
 
 def from_hf(source: str | Path | nn.Module) -> tuple[ModelConfig, dict[str, Tensor]]:
@@ -40,9 +36,11 @@ def from_hf(source: str | Path | nn.Module) -> tuple[ModelConfig, dict[str, Tens
         InputError: for a class or an option that is not supported, and if the tensors do not match
             the configuration.
     """
-    opened = from_model(source) if isinstance(source, nn.Module) else from_folder(Path(source))
-    ours = read_config(opened.config)
-    return ours, _read(opened.config.model_type, ours, opened)
+    if not isinstance(source, nn.Module):
+        source = Path(source)
+    hf_config: Any = source.config if isinstance(source, nn.Module) else open_config(source)
+    ours = read_config(hf_config)
+    return ours, _read(hf_config.model_type, ours, source)
 
 
 def load_hf(source: str | Path | nn.Module) -> Transformer:
@@ -86,7 +84,7 @@ def to_hf(config: ModelConfig, state: Mapping[str, Tensor]) -> tuple[Any, dict[s
     return hf_config, mapped
 
 
-def tensor_maps(kind: str, config: ModelConfig) -> list[TensorMap]:
+def tensor_maps(kind: str, config: ModelConfig) -> list[ModuleMap]:
     """Return the mapping of all tensors, without a tied head."""
     names = sketch_model(config).state_dict()
     found = []
@@ -96,7 +94,7 @@ def tensor_maps(kind: str, config: ModelConfig) -> list[TensorMap]:
         for tensor in ("weight", "bias"):
             ours = tuple(f"{name}.{tensor}" for name in module.ours)
             if ours[0] in names:
-                found.append(TensorMap(f"{module.hf}.{tensor}", ours, LAYOUTS[module.layout]))
+                found.append(ModuleMap(f"{module.hf}.{tensor}", ours, module.layout))
     return found
 
 
@@ -107,7 +105,7 @@ def expected_tensors(hf_config: Any) -> dict[str, tuple[int, ...]]:
     return {name: tuple(tensor.shape) for name, tensor in model.state_dict().items()}
 
 
-def _read(kind: str, config: ModelConfig, source: Source) -> dict[str, Tensor]:
+def _read(kind: str, config: ModelConfig, source: Path | nn.Module) -> dict[str, Tensor]:
     """Check names and shapes of all tensors, then read them one by one."""
     maps = tensor_maps(kind, config)
     shapes = sketch_model(config).state_dict()
@@ -115,14 +113,16 @@ def _read(kind: str, config: ModelConfig, source: Source) -> dict[str, Tensor]:
         tensor.hf: tensor.layout.pack([shapes[name] for name in tensor.ours], config.n_heads).shape
         for tensor in maps
     }
-    source.select(MODULES[kind].prefix, tied=config.tie_embeddings)
-    check_tensors(source.name, expected, source.shapes)
-    if config.tie_embeddings:
-        source.check_tied(_embedding_of(kind))
+    where = type(source).__name__ if isinstance(source, nn.Module) else str(source)
+    stored = parameters(stored_tensors(source), MODULES[kind].prefix)
+    head = stored.pop(f"{HEAD.hf}.weight", None) if config.tie_embeddings else None
+    check_tensors(where, expected, {name: tensor.shape for name, tensor in stored.items()})
+    if head is not None:
+        check_tied(where, head, stored[_embedding_of(kind)])
     state: dict[str, Tensor] = {}
     # The largest first, so that its temporary second copy does not add to the memory peak.
     for tensor in sorted(maps, key=lambda tensor: -expected[tensor.hf].numel()):
-        parts = tensor.layout.unpack(source.read(tensor.hf), config.n_heads)
+        parts = tensor.layout.unpack(stored[tensor.hf].read(), config.n_heads)
         state |= {
             name: part.detach().clone(memory_format=torch.contiguous_format)
             for name, part in zip(tensor.ours, parts, strict=True)

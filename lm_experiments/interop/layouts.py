@@ -26,20 +26,18 @@ def _split(rows: Tensor, heads: int) -> Tensor:
     return rows.reshape(heads, -1, *rows.shape[1:])
 
 
-LAYOUTS = {
-    "same": Layout(lambda parts, heads: parts[0], lambda whole, heads: [whole]),
-    # GPT-2's Conv1D weights have shape (in, out); a bias is its own transpose.
-    "transposed": Layout(lambda parts, heads: parts[0].t(), lambda whole, heads: [whole.t()]),
-    # All queries, then all keys, then all values (GPT-2).
-    "stacked": Layout(
-        lambda parts, heads: torch.cat(list(parts)).t(), lambda whole, heads: whole.t().chunk(3)
-    ),
-    # Query, key and value of the first head, then of the second, and so on (Megatron).
-    "by_head": Layout(
-        lambda parts, heads: torch.stack([_split(p, heads) for p in parts], dim=1).flatten(0, 2),
-        lambda whole, heads: [p.flatten(0, 1) for p in _split(whole, heads).chunk(3, dim=1)],
-    ),
-}
+SAME = Layout(lambda parts, heads: parts[0], lambda whole, heads: [whole])
+# GPT-2's Conv1D weights have shape (in, out); a bias is its own transpose.
+TRANSPOSED = Layout(lambda parts, heads: parts[0].t(), lambda whole, heads: [whole.t()])
+# All queries, then all keys, then all values (GPT-2).
+STACKED = Layout(
+    lambda parts, heads: torch.cat(list(parts)).t(), lambda whole, heads: whole.t().chunk(3)
+)
+# Query, key and value of the first head, then of the second, and so on (Megatron).
+BY_HEAD = Layout(
+    lambda parts, heads: torch.stack([_split(p, heads) for p in parts], dim=1).flatten(0, 2),
+    lambda whole, heads: [p.flatten(0, 1) for p in _split(whole, heads).chunk(3, dim=1)],
+)
 
 
 def halves_from_pairs(rows: Tensor, head_width: int, rotated: int) -> Tensor:

@@ -5,14 +5,16 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass
 
+from lm_experiments.interop.layouts import BY_HEAD, SAME, STACKED, TRANSPOSED, Layout
+
 
 @dataclass(frozen=True)
 class ModuleMap:
-    """A Hugging Face module, and the modules of ours it holds, in one of `layouts.LAYOUTS`."""
+    """A Hugging Face module or tensor, and those of ours that it holds, in order."""
 
     hf: str
     ours: tuple[str, ...]
-    layout: str = "same"
+    layout: Layout = SAME
 
 
 @dataclass(frozen=True)
@@ -80,10 +82,10 @@ MODULES = {
         outer=_same(wte="embedding", wpe="position", ln_f="final_norm"),
         block=(
             *_same(ln_1="attention_residual.in_norm", ln_2="ffn_residual.in_norm"),
-            ModuleMap("attn.c_attn", QUERY_KEY_VALUE, "stacked"),
-            ModuleMap("attn.c_proj", ("attention.out",), "transposed"),
-            ModuleMap("mlp.c_fc", ("ffn.up",), "transposed"),
-            ModuleMap("mlp.c_proj", ("ffn.down",), "transposed"),
+            ModuleMap("attn.c_attn", QUERY_KEY_VALUE, STACKED),
+            ModuleMap("attn.c_proj", ("attention.out",), TRANSPOSED),
+            ModuleMap("mlp.c_fc", ("ffn.up",), TRANSPOSED),
+            ModuleMap("mlp.c_proj", ("ffn.down",), TRANSPOSED),
         ),
     ),
     "gpt_neox": Modules(
@@ -92,7 +94,7 @@ MODULES = {
         outer=_same(embed_in="embedding", final_layer_norm="final_norm"),
         block=(
             *_IN_NORMS,
-            ModuleMap("attention.query_key_value", QUERY_KEY_VALUE, "by_head"),
+            ModuleMap("attention.query_key_value", QUERY_KEY_VALUE, BY_HEAD),
             *_same(attention__dense="attention.out"),
             *_MLP_4H,
         ),
@@ -121,7 +123,7 @@ MODULES = {
         ),
         block=(
             *_IN_NORMS,
-            ModuleMap("self_attention.query_key_value", QUERY_KEY_VALUE, "by_head"),
+            ModuleMap("self_attention.query_key_value", QUERY_KEY_VALUE, BY_HEAD),
             *_same(self_attention__dense="attention.out"),
             *_MLP_4H,
         ),

@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-import dataclasses
 from typing import Any
 
-from lm_experiments.model import AXES, Choice, ModelConfig, sketch_model
-from lm_experiments.registry import component
+from lm_experiments.model import AXES, ModelConfig, sketch_model
+from lm_experiments.registry import plain_choice
 
 
 def option(config: ModelConfig, path: str) -> Any:
@@ -17,14 +16,7 @@ def option(config: ModelConfig, path: str) -> Any:
     axis, _, name = path.partition(".")
     if axis not in AXES:
         return getattr(config, axis)
-    choice = getattr(config, axis)
-    return options_of(axis, choice).get(name) if name else choice.name
-
-
-def options_of(axis: str, choice: Choice) -> dict[str, Any]:
-    """Return the options of a component, with defaults filled in."""
-    options = component(axis, choice.name).options() if choice.options is None else choice.options
-    return dataclasses.asdict(options)
+    return plain_choice(axis, getattr(config, axis)).get(name or "name")
 
 
 def attention_bias(config: ModelConfig) -> bool:

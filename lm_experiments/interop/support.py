@@ -10,9 +10,11 @@ from typing import Any
 from lm_experiments.errors import InputError
 from lm_experiments.fields import Use, fields_of
 from lm_experiments.interop.activations import GATED, UNGATED
-from lm_experiments.interop.options import kv_heads, option, options_of, window
+from lm_experiments.interop.options import kv_heads, option, window
 from lm_experiments.model import AXES, ModelConfig
 from lm_experiments.model.init import multipliers
+from lm_experiments.model.positions import RoPEOptions
+from lm_experiments.registry import plain_choice
 
 # The allowed values of a choice, or a function that returns them. ANY allows all values.
 Allowed = tuple[Any, ...] | Callable[[ModelConfig], tuple[Any, ...]]
@@ -27,36 +29,24 @@ FREE = {
     "z_loss",
     "document_mask",
     "ffn_width",
-    "position.pairing",
 }
 
 # What every family supports, unless overridden below.
 COMMON: Mapping[str, Allowed] = {
-    "d_model": ANY,
-    "n_layers": ANY,
-    "n_heads": ANY,
-    "context_length": ANY,
-    "tie_embeddings": ANY,
-    "bias": ANY,
-    "width": ANY,
+    **dict.fromkeys(("d_model", "n_layers", "n_heads", "context_length", "width"), ANY),
+    **dict.fromkeys(("tie_embeddings", "bias", "norm.eps", "ffn.approximate"), ANY),
+    **dict.fromkeys(("attention.qk_norm_width", "attention.qk_norm_eps", "attention.bias"), ANY),
+    **dict.fromkeys(("attention.window", "attention.softcap", "attention.scale"), NO),
     "head_width": lambda c: (c.d_model // c.n_heads,),
     "scale_embeddings": (False,),
     "embedding_norm": (False,),
     "logit_softcap": NO,
     "position_pattern": NO,
     "attention_pattern": NO,
-    "norm.eps": ANY,
     "norm.offset": (False,),
-    "ffn.approximate": ANY,
     "attention": ("causal", "grouped", "multi_query", "sliding"),
     "attention.kv_heads": lambda c: (c.n_heads,),
     "attention.qk_norm": ("none",),
-    "attention.qk_norm_width": ANY,
-    "attention.qk_norm_eps": ANY,
-    "attention.window": NO,
-    "attention.softcap": NO,
-    "attention.scale": NO,
-    "attention.bias": ANY,
     "init": lambda c: (c.init.name,) if _has_no_multipliers(c) else ("no multipliers",),
 }
 _LAYERNORM: Mapping[str, Allowed] = {
@@ -67,15 +57,8 @@ _LAYERNORM: Mapping[str, Allowed] = {
 }
 _ROPE: Mapping[str, Allowed] = {
     "position": ("rope",),
-    "position.theta": ANY,
+    **{f"position.{field.name}": ANY for field in fields_of(RoPEOptions)},
     "position.fraction": (1.0,),
-    "position.scaling": ANY,
-    "position.factor": ANY,
-    "position.original_context": ANY,
-    "position.low_freq_factor": ANY,
-    "position.high_freq_factor": ANY,
-    "position.beta_fast": ANY,
-    "position.beta_slow": ANY,
 }
 _GATED: Mapping[str, Allowed] = {
     **_ROPE,
@@ -164,8 +147,8 @@ def choices(config: ModelConfig) -> dict[str, Any]:
     for field in dataclasses.fields(config):
         value = getattr(config, field.name)
         if field.name in AXES:
-            found[field.name] = value.name
-            options = options_of(field.name, value)
+            options = plain_choice(field.name, value)
+            found[field.name] = options.pop("name")
             found |= {f"{field.name}.{key}": chosen for key, chosen in options.items()}
         else:
             found[field.name] = value
@@ -178,30 +161,16 @@ def choices(config: ModelConfig) -> dict[str, Any]:
 
 def _misfits(config: ModelConfig, family: Mapping[str, Allowed]) -> list[str]:
     """Return the choices that a family does not support, each with the values it supports."""
-    allowed = {
-        path: values(config) if callable(values) else values
-        for path, values in {**COMMON, **family}.items()
-    }
-    found = {
-        path: value
-        for path, value in choices(config).items()
-        if path not in FREE and not path.startswith("init.")
-    }
-    wrong = [
-        path
-        for path, value in found.items()
-        if (values := allowed.get(path, ())) is not ANY and value not in values
-    ]
-    misfits = []
-    for path in wrong:
-        axis, _, option = path.partition(".")
-        # The options of an unsupported component need not be listed.
-        if option and axis in wrong:
+    supported, wrong = {**COMMON, **family}, {}
+    for path, value in choices(config).items():
+        allowed = supported.get(path, ("nothing alike",))
+        allowed = allowed(config) if callable(allowed) else allowed
+        if path in FREE or path.startswith("init.") or allowed is ANY or value in allowed:
             continue
         typed = path if path in AXES else f"model.{path}"
-        has = ", ".join(map(_word, allowed.get(path, ("nothing alike",))))
-        misfits.append(f"{typed}={_word(found[path])} (it has {has})")
-    return misfits
+        wrong[path] = f"{typed}={_word(value)} (it has {', '.join(map(_word, allowed))})"
+    # The options of an unsupported component need not be listed.
+    return [text for path, text in wrong.items() if path in AXES or path.split(".")[0] not in wrong]
 
 
 def _has_no_multipliers(config: ModelConfig) -> bool:

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -25,101 +27,61 @@ HEADS = ("lm_head", "embed_out")
 LISTED = 10
 
 
-class Source:
-    """The tensors of a Hugging Face model, by their names in the model with a head.
+@dataclass(frozen=True)
+class Stored:
+    """A tensor of a file or of a loaded model; ``read`` may return it without a copy."""
 
-    Attributes:
-        name: the name for messages.
-        config: the Hugging Face configuration.
-        shapes: the shape of each selected tensor.
-    """
-
-    shapes: dict[str, Shape]
-
-    def __init__(
-        self,
-        name: str,
-        config: Any,
-        list_tensors: Callable[[], Mapping[str, Shape]],
-        read: Callable[[str], Tensor],
-    ) -> None:
-        """Take functions that list all stored tensors, and read one of them by its name."""
-        self.name = name
-        self.config = config
-        self._list_tensors = list_tensors
-        self._read = read
-
-    def select(self, prefix: str, *, tied: bool) -> None:
-        """Select the parameters of the model with a head, and set `shapes`.
-
-        Args:
-            prefix: the name of the base model; missing in files of a base model alone.
-            tied: whether the head is tied to the embedding; a stored copy of it is skipped.
-        """
-        self._stored = self._list_tensors()
-        prefixed = any(name.startswith(f"{prefix}.") for name in self._stored)
-        self._stored_names = {}
-        self.shapes = {}
-        for stored_name, shape in self._stored.items():
-            name = stored_name if prefixed else f"{prefix}.{stored_name}"
-            module, _, rest = stored_name.partition(".")
-            if module in HEADS:
-                name = f"{HEADS[0]}.{rest}"
-            if BUFFERS.search(name) or (tied and name == f"{HEADS[0]}.weight"):
-                continue
-            self._stored_names[name] = stored_name
-            self.shapes[name] = shape
-
-    def read(self, name: str) -> Tensor:
-        """Return a selected tensor, possibly without a copy."""
-        return self._read(self._stored_names[name])
-
-    def check_tied(self, embedding: str) -> None:
-        """Raise an InputError if a stored head differs from the embedding it should be tied to."""
-        for head in (name for name in self._stored if name.partition(".")[0] in HEADS):
-            stored, tied = self._read(head), self.read(embedding)
-            # In a loaded model both are one tensor.
-            if stored.data_ptr() != tied.data_ptr() and not torch.equal(stored, tied):
-                raise InputError(
-                    f"{self.name} has tie_word_embeddings=true, but {head} differs from "
-                    f"{embedding}; set tie_word_embeddings to false in its config.json."
-                )
+    name: str
+    shape: Shape
+    read: Callable[[], Tensor]
 
 
-def from_model(model: nn.Module) -> Source:
-    """Return the tensors of a Hugging Face model in memory."""
-    state = model.state_dict()
-
-    def list_tensors() -> dict[str, Shape]:
-        return {name: tuple(tensor.shape) for name, tensor in state.items()}
-
-    return Source(type(model).__name__, model.config, list_tensors, state.__getitem__)
-
-
-def from_folder(path: Path) -> Source:
-    """Return the tensors of a folder with ``config.json`` and safetensors, sharded or not.
+def stored_tensors(source: Path | nn.Module) -> list[Stored]:
+    """Return the tensors of a loaded model, or of a folder of safetensors, sharded or not.
 
     A file is mapped anew for each tensor, so that pages already read do not stay in memory.
     """
-    config = open_config(path)
-    files = _find_files(path)
-    file_of: dict[str, Path] = {}
+    if isinstance(source, nn.Module):
+        state = source.state_dict()
+        return [
+            Stored(name, tuple(t.shape), partial(state.__getitem__, name))
+            for name, t in state.items()
+        ]
+    found = []
+    for file in _find_files(source):
+        with _opened(file) as opened:
+            for name in opened.keys():  # noqa: SIM118
+                shape = tuple(opened.get_slice(name).get_shape())
+                found.append(Stored(name, shape, partial(_read, file, name)))
+    return found
 
-    def list_tensors() -> dict[str, Shape]:
-        shapes: dict[str, Shape] = {}
-        for file in files:
-            with _opened(file) as opened:
-                for name in opened.keys():  # noqa: SIM118
-                    shapes[name] = tuple(opened.get_slice(name).get_shape())
-                    file_of[name] = file
-        return shapes
 
-    def read(name: str) -> Tensor:
-        with _opened(file_of[name]) as opened:
-            tensor: Tensor = opened.get_tensor(name)
-            return tensor
+def parameters(stored: Iterable[Stored], prefix: str) -> dict[str, Stored]:
+    """Return the parameters by their names in the model with a head.
 
-    return Source(str(path), config, list_tensors, read)
+    ``prefix`` is the name of the base model, which files of a base model alone lack.
+    """
+    stored = list(stored)
+    prefixed = any(tensor.name.startswith(f"{prefix}.") for tensor in stored)
+    found = {}
+    for tensor in stored:
+        module, _, rest = tensor.name.partition(".")
+        name = tensor.name if prefixed else f"{prefix}.{tensor.name}"
+        name = f"{HEADS[0]}.{rest}" if module in HEADS else name
+        if not BUFFERS.search(name):
+            found[name] = tensor
+    return found
+
+
+def check_tied(where: str, head: Stored, embedding: Stored) -> None:
+    """Raise an InputError if a stored head differs from the embedding it should be tied to."""
+    one, other = head.read(), embedding.read()
+    # In a loaded model both are one tensor.
+    if one.data_ptr() != other.data_ptr() and not torch.equal(one, other):
+        raise InputError(
+            f"{where} has tie_word_embeddings=true, but {head.name} differs from "
+            f"{embedding.name}; set tie_word_embeddings to false in its config.json."
+        )
 
 
 def open_config(path: Path) -> Any:
@@ -142,6 +104,12 @@ def _find_files(path: Path) -> list[Path]:
     if absent:
         raise InputError(f"{path} lacks {', '.join(absent)}, which its index names.")
     return [path / name for name in sorted(names)]
+
+
+def _read(file: Path, name: str) -> Tensor:
+    with _opened(file) as opened:
+        tensor: Tensor = opened.get_tensor(name)
+        return tensor
 
 
 def _opened(file: Path) -> Any:

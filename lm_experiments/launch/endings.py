@@ -1,7 +1,7 @@
 """How a run ended: decided, recorded and printed in this one place.
 
 A process ends by itself, by a signal, or by the kernel for lack of memory; its result may say more.
-`ending_of` makes an `Ending` of all this, and of that follow the lines printed, the exit status of
+`ending_of` combines these into an `Ending`, which determines the lines printed, the exit status of
 the command, and whether the run is tried again.
 """
 
@@ -33,7 +33,7 @@ from lm_experiments.rundir.results import (
 )
 from lm_experiments.training.signals import SIGNALS
 
-# Endings beside those that a result can state: another process trains the run; its machine is gone.
+# Endings that a result cannot state: another process trains the run; its machine is gone.
 ELSEWHERE, LOST = "elsewhere", "lost"
 # How often a run whose machine was lost is started again.
 LOST_RETRIES = 3
@@ -44,9 +44,9 @@ class ProcessExit:
     """How one process of a run ended.
 
     Attributes:
-        code: its exit code; negative where a signal killed it.
+        code: its exit code; negative if a signal killed it.
         finished: whether it reported that it trained to the end.
-        error: what it reported as its error, None where it reported nothing.
+        error: the error that it reported, if any.
         rank: its rank among the ``processes`` of the run.
         ended: when, in seconds of the monotonic clock.
         out_of_memory: whether the kernel killed a process for lack of memory meanwhile.
@@ -86,7 +86,7 @@ class ProcessExit:
 
     @property
     def stop_signal(self) -> int:
-        """The signal that asked it to end, obeyed after or before it could save; 0 for none."""
+        """The signal that ended it, whether or not it could save first; 0 for none."""
         number = self.code - 128 if self.code > 128 else -self.code
         return number if number in SIGNALS else 0
 
@@ -99,7 +99,7 @@ class Ending:
         status: done, failed, interrupted, elsewhere or lost.
         signal: the signal that interrupted it.
         note: what else is to be printed.
-        error: why it failed, where its directory could not be written to.
+        error: why it failed, if that could not be written to its directory.
     """
 
     status: str
@@ -117,7 +117,7 @@ class Ending:
     def text(self, directory: Path) -> str:
         """Return the lines to print."""
         if self.status == ELSEWHERE:
-            return f"{directory.name}: another process is training it; left to that one."
+            return f"{directory.name}: another process is training it; skipped."
         if self.status == INTERRUPTED:
             return f"Stopped. The same command continues {directory}."
         line = run_line(directory)
@@ -140,7 +140,7 @@ class Attempts:
             return False
         self._made[status] += 1
         if status == LOST:
-            print(f"{directory.name} was lost with its worker; it goes on elsewhere.", flush=True)
+            print(f"{directory.name} was lost with its worker; trying again.", flush=True)
         else:
             times = f"{self._made[status]} of {allowed}"
             print(f"{directory.name} failed; trying again ({times}).", flush=True)
@@ -175,7 +175,7 @@ def ending_of(
 
 
 def failed(directory: Path, error: RunError) -> Ending:
-    """Record in ``result.json`` that a run failed, where its own process could not."""
+    """Record in ``result.json`` that a run failed, if its own process could not."""
     try:
         there = read_result(directory)
         if there is None or there.status == DONE:
@@ -191,7 +191,7 @@ def failed(directory: Path, error: RunError) -> Ending:
 
 
 def finish(directory: Path, ending: Ending, policy: Policy) -> None:
-    """Print how a run of a sweep ended; SystemExit where that is to end the sweep."""
+    """Print how a run of a sweep ended; SystemExit if that ends the sweep."""
     if ending.status == INTERRUPTED:
         raise SystemExit(ending.exit_status)
     print(ending.text(directory), flush=True)
@@ -218,7 +218,7 @@ def run_line(directory: Path) -> str:
 
 
 def out_of_memory_kills() -> int:
-    """Return how many processes the kernel has killed for lack of memory; 0 where it keeps none."""
+    """Return how many processes the kernel has killed for lack of memory, 0 if not counted."""
     try:
         counters = Path("/proc/vmstat").read_text(encoding="utf-8").splitlines()
     except OSError:

@@ -1,6 +1,6 @@
 """Processes forked from a server that has the heavy imports loaded.
 
-A start costs milliseconds instead of seconds, and nothing a run does reaches the next one.
+A start takes milliseconds instead of seconds, and runs do not share any state.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ def start_server() -> None:
 
 def set_up_child(environment: Mapping[str, str], code_paths: Sequence[str]) -> None:
     """Set up a forked child: the caller's environment, exit with the parent, user code."""
-    # The server was forked off earlier; what its caller's environment says now is what counts.
+    # The server was started earlier, with the environment of that time.
     os.environ.clear()
     os.environ.update(environment)
     threading.Thread(target=_exit_with_parent, daemon=True).start()

@@ -1,7 +1,7 @@
-"""Which launcher trains the runs of a sweep, and what it gives each of them.
+"""Which launcher trains the runs of a sweep, and the resources of each run.
 
-People choose with ``hydra/launcher=`` and its options, as they do with Hydra's own launchers; the
-runs are started by this package.
+It is chosen with ``hydra/launcher=`` and its options, like Hydra's own launchers; the runs are
+started by this package.
 """
 
 from __future__ import annotations
@@ -49,13 +49,13 @@ class Launcher:
 
     Attributes:
         kind: basic, ray, slurm or submitit_local.
-        share: what each run gets; None where one runs after another, with all there is.
+        share: what each run gets; None if they run one after another, with all resources.
     """
 
     def __init__(
         self, options: DictConfig, name: str, asked: Resources, ray_address: str | None
     ) -> None:
-        """Check the choice; InputError where it cannot be used, or ignores what was typed."""
+        """Check the choice; InputError if it cannot be used, or would ignore a typed key."""
         self.options, self.asked, self.ray_address = options, asked, ray_address
         kind = KINDS.get(str(options.get("_target_")))
         if kind is None:
@@ -91,7 +91,7 @@ class Launcher:
         """Choose what each run gets, once per sweep; return the runs with their threads.
 
         Raises:
-            InputError: where there is less than was asked for, or than the runs need.
+            InputError: if there is less than was asked for, or than the runs need.
         """
         if self.kind == BASIC:
             return list(configs)
@@ -146,7 +146,7 @@ class Launcher:
 
 
 def check_single(name: str | None, asked: Resources, ray_address: str | None) -> None:
-    """Raise InputError where a single run is given what only sweeps have."""
+    """Raise InputError for keys that only a sweep has."""
     chosen = None if name == BASIC else name
     given = {"hydra/launcher": chosen, "ray.address": ray_address, **asked.given}
     _refuse(given, "is for a sweep; add -m, or leave it out.")

@@ -14,17 +14,17 @@ from lm_experiments.training.devices import find_device
 GIB = 1 << 30
 # Float32 weights, gradients, and the two moments of the optimizer.
 BYTES_PER_PARAMETER = 16
-# What a layer keeps of a token for its backward pass, in numbers of d_model: inputs of norms and
-# projections, queries, keys and values, the attention's output; and in numbers of ffn_width.
+# The numbers that a layer keeps of a token for its backward pass, in multiples of d_model (inputs
+# of norms and projections, queries, keys, values, the attention's output) and of ffn_width.
 KEPT_OF_MODEL, KEPT_OF_FFN = 9, 4
 # A process with its libraries; on a GPU, its context there.
 PROCESS_BYTES = {"cpu": 400 << 20, "cuda": 500 << 20, "mps": 400 << 20}
 
 
 def run_bytes(config: RunConfig) -> int:
-    """Return about how many bytes a run takes: of the GPU where it has one, else of main memory.
+    """Estimate the bytes that a run takes, of the GPU if it has one, else of main memory.
 
-    It is a low estimate: what it says does not fit, does not.
+    The estimate is low: a run that does not fit by it does not fit.
     """
     device, model, ledger = find_device(config), config.model, count(config.model)
     state = BYTES_PER_PARAMETER * ledger.parameters
@@ -47,7 +47,7 @@ def free_memory() -> int | None:
 
 
 def free_gpu_memory() -> int | None:
-    """Return the bytes left on the fullest GPU that can be seen, None where there is none."""
+    """Return the free bytes of the fullest visible GPU, None if there is none."""
     free = [torch.cuda.mem_get_info(i)[0] for i in range(torch.cuda.device_count())]
     return min(free, default=None)
 

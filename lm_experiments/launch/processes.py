@@ -54,7 +54,7 @@ def train_one_after_another(tasks: Sequence[Task], policy: Policy) -> None:
 
 
 def train_with_retries(task: Task, retries: int) -> Ending:
-    """Train a run, and try again where it fails; return how the last attempt ended."""
+    """Train a run, and try again if it fails; return how the last attempt ended."""
     attempts = Attempts(retries)
     while attempts.again(task.directory, ending := train(task)):
         pass
@@ -147,14 +147,14 @@ class Rank:
 
 
 def _wait(ranks: Sequence[Rank]) -> None:
-    """Wait for all; once one has failed, no longer than the others may take."""
+    """Wait for all processes; once one has failed, only as long as the others may take."""
     deadline: float | None = None
     while alive := [rank for rank in ranks if rank.exit is None]:
         left = None if deadline is None else max(0.0, deadline - time.monotonic())
         ended = connection.wait([rank.process.sentinel for rank in alive], left)
         for rank in alive:
             if not ended:
-                # It waits for others, which are gone.
+                # It waits for processes that are gone.
                 rank.given_up = True
                 rank.process.kill()
             elif rank.process.sentinel in ended and not rank.notice_end().is_clean:
@@ -164,9 +164,9 @@ def _wait(ranks: Sequence[Rank]) -> None:
 
 
 def _first_to_fail(ranks: Sequence[Rank]) -> int:
-    """Return the process whose end ended the run; the errors of the others are that they miss it.
+    """Return the process whose end ended the run; the others fail because it is missing.
 
-    What was killed reported nothing, and may be noticed only after those that miss it.
+    A killed process reports nothing, and its end may be noticed after theirs.
     """
     exits = [rank.exit for rank in ranks if rank.exit and not rank.given_up]
     bad = [exit for exit in exits if not exit.is_clean]
@@ -195,7 +195,7 @@ def _train_rank(task: Task, environment: Mapping[str, str], pipe: Connection) ->
 
 def open_store() -> Any:
     """Open the store through which the processes find each other, at a port the system chose."""
-    # Imported here: a worker of Ray starts runs, and does without torch.
+    # Imported here, since a worker of Ray starts runs without importing torch.
     import torch.distributed as dist
 
     listening = socket.create_server((LOOPBACK, 0))

@@ -22,7 +22,7 @@ from lm_experiments.errors import InputError, one_sentence
 from lm_experiments.launch.memory import cores, free_gpu_memory, free_memory
 from lm_experiments.launch.resources import Node, Share
 
-# Read by Ray when it is imported: no prefix before each line, and no line held back as a repeat.
+# Read by Ray when it is imported: no prefix before each line, and no repeated line left out.
 QUIET = {
     "RAY_DISABLE_WORKER_LOG_PREFIX": "1",
     "RAY_DEDUP_LOGS": "0",
@@ -52,11 +52,11 @@ class Cluster:
 
     @property
     def where(self) -> str:
-        """What sentences call it."""
+        """Its name in messages."""
         return f"the Ray cluster at {self.address}" if self.address else "this machine"
 
     def nodes(self) -> list[Node]:
-        """Return the machines and what they have left; InputError where none can be reached."""
+        """Return the machines and their free resources; InputError if none can be reached."""
         if self.address is None:
             cpus = self.init.get("num_cpus") or cores()
             if (gpus := self.init.get("num_gpus")) is not None:
@@ -69,7 +69,7 @@ class Cluster:
         ]
 
     def connect(self) -> None:
-        """Start Ray, or connect to the cluster; InputError where it cannot be reached."""
+        """Start Ray, or connect to the cluster; InputError if it cannot be reached."""
         os.environ.update({key: os.environ.get(key, value) for key, value in QUIET.items()})
         import ray
 
@@ -144,7 +144,7 @@ class Cluster:
 
 
 def read_cluster(launcher: DictConfig, address: str | None) -> Cluster:
-    """Return what the launcher's configuration says; InputError where others decide it."""
+    """Read the launcher's configuration; InputError for keys that this program sets itself."""
     values: Any = OmegaConf.to_container(launcher, resolve=True)
     init, remote = dict(values["ray"]["init"] or {}), dict(values["ray"]["remote"] or {})
     for key in OF_RESOURCES:
@@ -154,12 +154,12 @@ def read_cluster(launcher: DictConfig, address: str | None) -> Cluster:
                 "type resources.gpus=... or resources.cpus=... to say what a run gets."
             )
     if (said := init.pop("address", None)) is not None:
-        raise InputError(f"hydra.launcher.ray.init.address is said by ray.address={said}.")
+        raise InputError(f"hydra.launcher.ray.init.address is typed as ray.address={said}.")
     return Cluster({k: v for k, v in init.items() if v is not None}, remote, address)
 
 
 def check_reachable(address: str) -> None:
-    """Raise InputError where no head of a cluster answers in time, or for another address."""
+    """Raise InputError if no head of a Ray cluster answers at the address in time."""
     if address == "auto":
         return
     host, _, port = address.rpartition(":")
@@ -168,7 +168,7 @@ def check_reachable(address: str) -> None:
             f"ray.address={address} is not an address of a Ray head; type ray.address=HOST:6379, "
             "or ray.address=auto on a machine of the cluster."
         )
-    # In a process of its own: Ray may end the one that asks, or let it hang.
+    # In a process of its own, since Ray may end the process that asks, or let it hang.
     check = ("-m", "ray.scripts.scripts", "health-check", "--skip-version-check", "--address")
     command = [sys.executable, *check, address]
     try:
@@ -182,7 +182,7 @@ def check_reachable(address: str) -> None:
 
 
 def check_versions(machines: Sequence[Mapping[str, Any]]) -> None:
-    """Raise InputError where a node, as `Cluster.inspect` found it, has other code than here."""
+    """Raise InputError if a node of `Cluster.inspect` has other code than this machine."""
     here = source.inspect_machine("")
     for machine in machines:
         if machine["code_hash"] not in (None, here["code_hash"]):
@@ -194,7 +194,7 @@ def check_versions(machines: Sequence[Mapping[str, Any]]) -> None:
 
 
 def in_time(action: Callable[[], object], seconds: float) -> bool:
-    """Call what may hang, for so long at most; return whether it has returned."""
+    """Call ``action``, which may hang; return whether it has returned within ``seconds``."""
     thread = threading.Thread(target=action, daemon=True)
     thread.start()
     thread.join(seconds)

@@ -1,4 +1,4 @@
-"""The runs of a sweep on Ray: submitted, waited for, and submitted again where one was lost."""
+"""The runs of a sweep on Ray: submitted, waited for, and submitted again if one was lost."""
 
 from __future__ import annotations
 
@@ -29,8 +29,8 @@ def train_on_ray(cluster: Cluster, share: Share, tasks: Sequence[Task], policy: 
     """Train runs, as many at once as there is room for.
 
     Raises:
-        InputError: where the cluster cannot train them.
-        SystemExit: where a signal came, or a failure ends the sweep.
+        InputError: if the cluster cannot train them.
+        SystemExit: if a signal came, or a failure ends the sweep.
     """
     # A node sees this file exactly where it sees the run directories too.
     shared = tasks[0].directory.parent.absolute() / f".ray-{uuid.uuid4().hex}"
@@ -43,7 +43,7 @@ def train_on_ray(cluster: Cluster, share: Share, tasks: Sequence[Task], policy: 
 
 
 class _Sweep:
-    """Which runs are with Ray, and how often each has been tried."""
+    """The runs that Ray has not finished, and how often each has been tried."""
 
     def __init__(self, cluster: Cluster, shared: Path, share: Share, policy: Policy) -> None:
         self.shared, self.share, self.policy = shared, share, policy
@@ -58,7 +58,7 @@ class _Sweep:
         self.attempts: dict[Path, Attempts] = {}
 
     def train(self, tasks: Sequence[Task]) -> None:
-        """Train the runs to their ends."""
+        """Train all runs."""
         try:
             for task in tasks:
                 self.attempts[task.directory] = Attempts(self.policy.retries)
@@ -87,7 +87,7 @@ class _Sweep:
         self.open[reference] = task
 
     def _next(self) -> tuple[Task, Ending] | None:
-        """Return a run that has ended, its directory here; None where none ends in time."""
+        """Return a run that has ended, its directory copied here; None if none ends in time."""
         # While ray.wait waits, a signal that ends this process would be an exit with code 1.
         try:
             reference = self.ended.get(timeout=LOOK_EVERY)
@@ -125,7 +125,7 @@ class _Sweep:
 
 
 def _ending(reference: Any, task: Task) -> Ending:
-    """Return how a run ended; it is lost where its worker or node was, or a signal ended it."""
+    """Return how a run ended: it is lost with its worker or node, or if a signal ended it."""
     import ray
 
     try:

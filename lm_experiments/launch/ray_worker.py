@@ -1,6 +1,6 @@
-"""What a worker of Ray does for a run: train it in processes of its own, and report how it ended.
+"""The work of a Ray worker: to train a run in processes of its own, and report how it ended.
 
-A worker outlives its runs, and imports no torch: its fork server does, once for all of them.
+A worker outlives its runs and does not import torch; its fork server does, once for all runs.
 """
 
 from __future__ import annotations
@@ -98,7 +98,7 @@ def _prepare(remote: RemoteTask) -> None:
     os.environ.update(remote.environment)
     if Path(remote.working_dir).is_dir():
         os.chdir(remote.working_dir)
-    # Each run's process would import the main file anew, which is Ray's.
+    # Each run's process would import the main file again, which is Ray's.
     vars(sys.modules["__main__"]).pop("__file__", None)
 
 
@@ -122,19 +122,19 @@ def _asked_to_stop(key: bytes) -> bool:
 
 @contextmanager
 def _stopped_by(key: bytes) -> Iterator[None]:
-    """Have this process's run saved and ended once the sweep writes a value under a key.
+    """Stop this process's run, with a checkpoint, once the sweep writes a value under ``key``.
 
-    A Ctrl-C does not come here otherwise: Ray blocks SIGINT in all that it starts.
+    Ctrl-C does not reach a worker, since Ray blocks SIGINT in its processes.
     """
     over = threading.Event()
 
-    def look() -> None:
+    def _look() -> None:
         while not over.wait(LOOK_EVERY):
             if _asked_to_stop(key):
                 os.kill(os.getpid(), STOP_SIGNAL)
                 return
 
-    watcher = threading.Thread(target=look, daemon=True)
+    watcher = threading.Thread(target=_look, daemon=True)
     watcher.start()
     try:
         yield

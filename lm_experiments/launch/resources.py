@@ -34,8 +34,8 @@ class Node:
     Attributes:
         cpus: cores for runs.
         gpus: GPUs for runs.
-        memory: bytes of main memory left; None where that is not known.
-        gpu_memory: bytes left on the fullest of its GPUs; None where that is not known.
+        memory: bytes of main memory left; None if that is not known.
+        gpu_memory: bytes left on the fullest of its GPUs; None if that is not known.
     """
 
     cpus: float
@@ -44,7 +44,7 @@ class Node:
     gpu_memory: int | None = None
 
     def slots(self, cpus: float, gpus: float) -> int:
-        """Return how many runs that need so much are trained here at once."""
+        """Return how many runs with these resources fit here at once."""
         limits = [math.floor(self.cpus / cpus + 1e-6)]
         if gpus >= 1:
             limits.append(math.floor(self.gpus / gpus))
@@ -60,7 +60,7 @@ class Share:
     Attributes:
         slots: runs trained at once.
         threads: CPU threads of a run.
-        text: a sentence on all this, for the plan.
+        text: the share in one sentence, for the plan.
     """
 
     cpus: float
@@ -107,7 +107,7 @@ def read_resources(values: Mapping[str, Any]) -> Resources:
 
 
 def devices_of(resources: Resources, devices: int) -> int:
-    """Return the devices of a run with so many GPUs; InputError where it asks for others."""
+    """Return the devices of a run with so many GPUs; InputError if it asks for others."""
     gpus = resources.gpus
     if gpus is None or (gpus <= 1 and devices == 1):
         return devices
@@ -119,7 +119,7 @@ def devices_of(resources: Resources, devices: int) -> int:
 
 
 def check_enough(key: str, gpus: float, nodes: Sequence[Node], where: str) -> None:
-    """Raise InputError where no machine has the GPUs that ``key`` asks for."""
+    """Raise InputError if no machine has the GPUs that ``key`` asks for."""
     most = max(node.gpus for node in nodes)
     if gpus > most:
         instead = f"type {key}={most:g} or less"
@@ -130,12 +130,12 @@ def check_enough(key: str, gpus: float, nodes: Sequence[Node], where: str) -> No
 
 
 def choose(asked: Resources, nodes: Sequence[Node], where: str, demand: Demand) -> Share:
-    """Return what each run gets: what was typed, the rest from what the machines have.
+    """Return what each run gets: the typed values, and the rest from what the machines have.
 
-    ``where`` is what sentences call the machines, ``demand`` what the largest run needs.
+    ``where`` names the machines in messages, ``demand`` is what the largest run needs.
 
     Raises:
-        InputError: where there is not as much, or where memory does not suffice.
+        InputError: if the machines have less, or too little memory.
     """
     gpus = _gpus(asked, nodes, where, demand)
     if gpus:
@@ -181,7 +181,7 @@ def _gpus(asked: Resources, nodes: Sequence[Node], where: str, demand: Demand) -
 
 
 def _cpus(nodes: Sequence[Node], gpus: float, demand: Demand) -> float:
-    """Return each run's part of the cores: one core where there are no GPUs to divide them."""
+    """Return each run's part of the cores: by its GPUs, or by how many fit the memory."""
     if gpus:
         shares = [node.cpus / max(1, node.slots(1e-4, gpus)) for node in nodes]
         return _whole(min(shares))

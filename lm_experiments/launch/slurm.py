@@ -22,16 +22,16 @@ from lm_experiments.training.signals import StopSignals
 # The options that submitit has for every kind of cluster; others carry the cluster's name.
 COMMON = {"name", "nodes", "mem_gb", "timeout_min", "stderr_to_stdout"}
 COMMON |= {"cpus_per_task", "gpus_per_node", "tasks_per_node"}
-# Cores for each process of a run: what the cluster has is not seen from here.
+# Cores for each process of a run, since those of the cluster are not known here.
 CPUS = 4
 # Sent to a run so that it saves itself, whatever signal the job got.
 SAVE = signal.SIGUSR1
 
 
 def slurm_share(asked: Resources, demand: Demand, launcher: DictConfig) -> Share:
-    """Return what each job asks the scheduler for; what there is shows only when it runs.
+    """Return what each job asks the scheduler for.
 
-    A part of a GPU or a core is an InputError, and the launcher's own keys for them are too.
+    A part of a GPU or a core is an InputError, and so are the launcher's own keys for them.
     """
     for key, ours in (("cpus_per_task", "resources.cpus"), ("gpus_per_node", "resources.gpus")):
         if launcher.get(key) is not None:
@@ -55,7 +55,7 @@ def slurm_share(asked: Resources, demand: Demand, launcher: DictConfig) -> Share
 
 
 def local_share(asked: Resources, demand: Demand) -> Share:
-    """Return what each run gets where all start at once; InputError where a GPU is asked for."""
+    """Return what each run gets if all start at once; InputError if a GPU is asked for."""
     if asked.gpus:
         raise InputError(
             f"resources.gpus={asked.gpus:g}, but hydra/launcher=submitit_local cannot share out "
@@ -71,14 +71,14 @@ def train_as_jobs(
 ) -> None:
     """Train each run as a job of its own, and wait for all of them.
 
-    ``kind`` is slurm or submitit_local, ``options`` are ``hydra.launcher``. SystemExit where a
+    ``kind`` is slurm or submitit_local, ``options`` are ``hydra.launcher``. SystemExit if a
     failed run ends the sweep.
     """
     executor = _executor("slurm" if kind == "slurm" else "local", options, share)
     jobs = executor.map_array(Job(policy), tasks)
     for job, task in zip(jobs, tasks, strict=True):
         if job.exception() is not None and run_status(task.directory) == WAITING:
-            lost = f"Job {job.job_id} ended without a word; its log is {job.paths.stdout}."
+            lost = f"Job {job.job_id} ended without a result; its log is {job.paths.stdout}."
             failed(task.directory, RunError("ProcessDied", lost, None))
         if policy.stop_on_failure and run_status(task.directory) == FAILED:
             for other in jobs:
@@ -99,18 +99,18 @@ class Job:
         handler ends the job at once; here it is called when the run has been saved.
 
         Raises:
-            SystemExit: where the job ends before its run, queued again or not.
+            SystemExit: if the job ends before its run, queued again or not.
         """
         from submitit import JobEnvironment
 
         asked: list[int] = []
 
-        def save(number: int, frame: Any) -> None:
+        def _save(number: int, frame: Any) -> None:
             asked.append(number)
             os.kill(os.getpid(), SAVE)
 
         number = JobEnvironment._usr_sig()
-        requeue = signal.signal(number, save)
+        requeue = signal.signal(number, _save)
         try:
             with StopSignals():
                 train_one_after_another([task], self.policy)
@@ -122,7 +122,7 @@ class Job:
             signal.signal(number, requeue)
 
     def checkpoint(self, task: Task) -> Any:
-        """Return what a job does that is queued again: the same."""
+        """Return the work of a job that is queued again, which is the same."""
         from submitit.helpers import DelayedSubmission
 
         return DelayedSubmission(self, task)

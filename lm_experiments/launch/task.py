@@ -1,4 +1,4 @@
-"""What launch knows of a run: a directory that is ready to be trained."""
+"""A run to be launched: a directory that is ready to be trained."""
 
 from __future__ import annotations
 

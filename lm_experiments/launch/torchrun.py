@@ -23,7 +23,7 @@ def main(words: Sequence[str]) -> None:
     """Train, unless the run is done; rank zero claims the directory for all.
 
     Raises:
-        InputError: where torchrun was given another number of processes than the run has devices.
+        InputError: if torchrun was given another number of processes than the run has devices.
     """
     load_installed()
     [run_dir] = map(Path, take_code_paths(words))

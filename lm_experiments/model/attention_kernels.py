@@ -82,8 +82,7 @@ def attention_context(
 
 def boolean_mask(location: Location, window: int | None) -> Tensor:
     """Return the mask, (queries, keys) or (batch, 1, queries, keys); True where attended to."""
-    keys = torch.arange(location.keys, device=location.positions.device)
-    queries = keys[location.offset :, None]
+    keys, queries = location.key_positions, location.query_positions[:, None]
     mask = keys <= queries
     if window is not None:
         mask = mask & (queries - keys < window)
@@ -97,7 +96,7 @@ def block_mask(location: Location, window: int | None) -> BlockMask:
     """Return the mask of `boolean_mask` as a FlexAttention block mask; without a cache only."""
     documents = location.key_documents
 
-    def attends(batch: Tensor, head: Tensor, query: Tensor, key: Tensor) -> Tensor:
+    def _attends(batch: Tensor, head: Tensor, query: Tensor, key: Tensor) -> Tensor:
         mask = key <= query
         if window is not None:
             mask = mask & (query - key < window)
@@ -107,7 +106,7 @@ def block_mask(location: Location, window: int | None) -> BlockMask:
 
     batch = None if documents is None else len(documents)
     size = location.queries
-    return create_block_mask(attends, batch, None, size, size, device=location.positions.device)
+    return create_block_mask(_attends, batch, None, size, size, device=location.positions.device)
 
 
 def attend(
@@ -171,12 +170,10 @@ def flex(
     """Compute `attend` with FlexAttention (Dong et al. 2024)."""
     bias, softcap = context.bias, context.softcap
 
-    def score_mod(score: Tensor, b: Tensor, h: Tensor, q: Tensor, k: Tensor) -> Tensor:
+    def _score_mod(score: Tensor, b: Tensor, h: Tensor, q: Tensor, k: Tensor) -> Tensor:
         if softcap is not None:
             score = softcap * torch.tanh(score / softcap)
-        if bias is None:
-            return score
-        return score + (bias[b, h, q, k] if bias.dim() == 4 else bias[h, q, k])
+        return score if bias is None else score + bias[h, q, k]
 
     # Eager FlexAttention materialises all scores. Inside a compiled model it is compiled anyway.
     eager = query.device.type == "cpu" or torch.compiler.is_compiling()
@@ -185,7 +182,7 @@ def flex(
         query,
         key,
         value,
-        score_mod=None if softcap is None and bias is None else score_mod,
+        score_mod=None if softcap is None and bias is None else _score_mod,
         block_mask=context.block_mask,
         scale=scale,
         enable_gqa=query.shape[1] != key.shape[1],

@@ -46,7 +46,6 @@ class Cache:
     Attributes:
         length: the number of cached tokens of each sequence.
         layers: the keys and values of each layer.
-        positions: the positions of the cached tokens, (length,) or (batch, length).
         documents: the document ids of the cached tokens (batch, length), None without documents.
         ended: the number of documents that have ended in each sequence, (batch,).
     """
@@ -57,7 +56,6 @@ class Cache:
         self.capacity = config.context_length
         self.length = 0
         self.layers = [LayerCache(self.capacity, dtype) for _ in range(config.n_layers)]
-        self.positions = torch.empty(0, dtype=torch.long, device=device)
         self.documents: Tensor | None = None
         self.ended = torch.zeros(batch, dtype=torch.long, device=device)
 

@@ -18,10 +18,10 @@ class Location:
 
     Attributes:
         offset: the number of cached tokens.
-        positions: for the position encoding, (length,) or (batch, length); they restart at 0 in
-            each document.
-        query_positions: for distances, as `positions`, but they do not restart.
-        key_positions: the same for the keys.
+        positions: for the position encoding, (length,), or (batch, length) with documents, in each
+            of which they restart at 0.
+        query_positions: for distances, (length,); they do not restart.
+        key_positions: the same for the keys, counted from 0.
         query_documents: the document of each query (batch, length), None for a single document.
         key_documents: the same for the keys.
     """
@@ -36,17 +36,16 @@ class Location:
     @property
     def queries(self) -> int:
         """The number of queries."""
-        return self.query_positions.shape[-1]
+        return len(self.query_positions)
 
     @property
     def keys(self) -> int:
         """The number of keys."""
-        return self.key_positions.shape[-1]
+        return len(self.key_positions)
 
 
 def locate(
     tokens: Tensor,
-    positions: Tensor | None = None,
     documents: Tensor | None = None,
     cache: Cache | None = None,
     end_of_text: int | None = None,
@@ -55,8 +54,6 @@ def locate(
 
     Args:
         tokens: the next tokens of each sequence.
-        positions: (length,) or (batch, length); by default they count from the start of each
-            document, including cached tokens.
         documents: document ids (batch, length); each document is contiguous.
         cache: the tokens read so far.
         end_of_text: the token that ends a document, if documents are to be separated at it.
@@ -74,18 +71,16 @@ def locate(
         numbers = ended[:, None] + ends.cumsum(1) - ends.long()
         # Combine both ids; no sequence has 2^32 documents.
         documents = numbers if documents is None else documents.long() * (1 << 32) + numbers
-    index = torch.arange(offset, offset + tokens.shape[1], device=tokens.device)
-    query_positions = index if positions is None else positions
-    key_positions, key_documents = query_positions, documents
+    key_positions = torch.arange(offset + tokens.shape[1], device=tokens.device)
+    key_documents = documents
     if cache is not None:
-        key_positions, key_documents = _append(cache, query_positions, documents)
+        key_documents = _append(cache, documents)
         if end_of_text is not None:
             cache.ended = cache.ended + (tokens == end_of_text).sum(1)
         cache.length += tokens.shape[1]
-    if positions is None:
-        positions = index
-        if key_documents is not None:
-            positions = restarted(key_documents)[:, offset:]
+    positions = query_positions = key_positions[offset:]
+    if key_documents is not None:
+        positions = restarted(key_documents)[:, offset:]
     return Location(offset, positions, query_positions, key_positions, documents, key_documents)
 
 
@@ -97,22 +92,14 @@ def restarted(documents: Tensor) -> Tensor:
     return index - starts.cummax(1).values
 
 
-def _append(
-    cache: Cache, positions: Tensor, documents: Tensor | None
-) -> tuple[Tensor, Tensor | None]:
-    """Append to the cache; return the positions and documents of all its tokens."""
+def _append(cache: Cache, documents: Tensor | None) -> Tensor | None:
+    """Append documents to those of the cache; return all."""
     if cache.length and (documents is None) != (cache.documents is None):
         raise ValueError(
             "Documents must be given with every part of a cached sequence, or with none; start "
             "again with a new cache."
         )
-    before = cache.positions
-    if positions.dim() > before.dim():
-        before = before.expand(len(positions), -1)
-    elif before.dim() > positions.dim():
-        positions = positions.expand(len(before), -1)
-    cache.positions = torch.cat([before, positions], -1)
-    if documents is not None:
-        cached = documents[:, :0] if cache.documents is None else cache.documents
-        cache.documents = torch.cat([cached, documents], 1)
-    return cache.positions, cache.documents
+    if documents is not None and cache.documents is not None:
+        documents = torch.cat([cache.documents, documents], 1)
+    cache.documents = documents
+    return documents

@@ -278,7 +278,7 @@ def _filler(config: ModelConfig, seed: int) -> Callable[[Tensor, str, str], None
     zeros = RESIDUAL_ROLES if getattr(config.init.options, "zero_outputs", False) else ()
     gained, gain = GAINS.get(config.placement.name, (frozenset(), lambda n_layers: 1.0))
 
-    def fill(weight: Tensor, role: str, name: str) -> None:
+    def _fill(weight: Tensor, role: str, name: str) -> None:
         if role in zeros:
             weight.zero_()
             return
@@ -287,7 +287,7 @@ def _filler(config: ModelConfig, seed: int) -> Callable[[Tensor, str, str], None
         if role in gained:
             weight.mul_(gain(config.n_layers))
 
-    return fill
+    return _fill
 
 
 def _reset(module: nn.Module, seed: int) -> None:

@@ -36,6 +36,7 @@ class _SumOfLosses(torch.autograd.Function):
         softcap: float | None,
         z_loss: float,
     ) -> Tensor:
+        """Return the sum, a float32 scalar; keep its gradients for `backward`."""
         grad_hidden = torch.empty_like(hidden)
         grad_weight = torch.zeros_like(weight, dtype=torch.float32)
         total = torch.zeros((), dtype=torch.float32, device=hidden.device)
@@ -54,6 +55,7 @@ class _SumOfLosses(torch.autograd.Function):
 
     @staticmethod
     def backward(ctx: Any, *grad_outputs: Tensor) -> tuple[Tensor | None, ...]:
+        """Return the gradients of ``hidden`` and ``weight``."""
         (grad_output,) = grad_outputs
         # Scale in float32: 1/1020 is off by 0.4 % in bfloat16.
         scaled = [(grad.float() * grad_output).to(grad.dtype) for grad in ctx.saved_tensors]

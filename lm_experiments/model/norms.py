@@ -120,6 +120,7 @@ class _RMSNorm(torch.autograd.Function):
 
     @staticmethod
     def forward(ctx: Any, x: Tensor, weight: Tensor, eps: float) -> Tensor:
+        """Return ``x`` (..., width) normalised and multiplied by ``weight`` (width,)."""
         scale = x.square().mean(-1, keepdim=True).add_(eps).rsqrt_()
         normed = x * scale
         ctx.save_for_backward(normed, weight, scale)
@@ -128,6 +129,7 @@ class _RMSNorm(torch.autograd.Function):
     @staticmethod
     @once_differentiable
     def backward(ctx: Any, *grad_outputs: Tensor) -> tuple[Tensor, Tensor, None]:
+        """Return the gradients of ``x`` and ``weight``."""
         (grad,) = grad_outputs
         normed, weight, scale = ctx.saved_tensors
         grad_weight = (grad * normed).flatten(0, -2).sum(0)

@@ -54,12 +54,11 @@ class Transformer(nn.Module):
     def forward(
         self,
         tokens: Tensor,
-        positions: Tensor | None = None,
         documents: Tensor | None = None,
         cache: Cache | None = None,
     ) -> Tensor:
         """Return the logits (batch, length, vocabulary); see `hidden` for the arguments."""
-        return self.logits(self.hidden(tokens, positions, documents, cache))
+        return self.logits(self.hidden(tokens, documents, cache))
 
     def logits(self, hidden: Tensor) -> Tensor:
         """Return the logits (..., vocabulary) for the output of `hidden`."""
@@ -80,7 +79,6 @@ class Transformer(nn.Module):
     def hidden(
         self,
         tokens: Tensor,
-        positions: Tensor | None = None,
         documents: Tensor | None = None,
         cache: Cache | None = None,
     ) -> Tensor:
@@ -88,15 +86,14 @@ class Transformer(nn.Module):
 
         Args:
             tokens: (batch, length).
-            positions: (length,) or (batch, length); 0, 1, ... by default.
-            documents: document ids (batch, length); attention stays within a document, and default
+            documents: document ids (batch, length); attention stays within a document, and
                 positions restart in each.
             cache: the key-value cache of the tokens before these; it is extended.
 
         Raises:
             ValueError: for more tokens than the position encoding or the cache supports.
         """
-        location = self._locate(tokens, positions, documents, cache)
+        location = self._locate(tokens, documents, cache)
         x: Tensor = self.embedding(tokens)
         if self.config.scale_embeddings:
             x = x * self.config.d_model**0.5
@@ -113,22 +110,16 @@ class Transformer(nn.Module):
         # The head is linear, so this multiplies the logits.
         return out if self.multipliers.logits == 1 else out * self.multipliers.logits
 
-    def _locate(
-        self,
-        tokens: Tensor,
-        positions: Tensor | None,
-        documents: Tensor | None,
-        cache: Cache | None,
-    ) -> Location:
+    def _locate(self, tokens: Tensor, documents: Tensor | None, cache: Cache | None) -> Location:
         end = self.config.end_of_text if self.config.document_mask else None
         if self.config.document_mask and end is None:
             raise ValueError(
                 "model.document_mask=true needs the token that ends a document; type "
                 "model.end_of_text=..."
             )
-        location = locate(tokens, positions, documents, cache, end)
+        location = locate(tokens, documents, cache, end)
         longest = self.position.longest
-        if positions is None and longest is not None and location.keys > longest:
+        if longest is not None and location.keys > longest:
             raise ValueError(
                 f"position={self.config.position.name} has {longest} positions and the sequence "
                 f"has {location.keys} tokens; give it at most {longest} tokens."

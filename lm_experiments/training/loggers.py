@@ -55,7 +55,7 @@ class JsonlLogger(Logger):
         """Append one row; without a step it belongs to the last one seen."""
         self._last_step = step = self._last_step if step is None else step
         row = {"step": step, **{key: _plain(value) for key, value in metrics.items()}}
-        # The last validation is made again where a run was killed between it and its result. On a
+        # The last validation is made again if a run was killed between it and its result. On a
         # GPU it may come out otherwise, and the result is what the row has to agree with.
         if (there := self._kept.pop((step, frozenset(row)), None)) == row:
             return
@@ -79,7 +79,7 @@ class JsonlLogger(Logger):
     def finalize(self, status: str) -> None:
         """Close the file; a later row opens it again."""
         if self._file is not None:
-            # What a full disk did not take has been raised where it was logged.
+            # A write that failed, as on a full disk, was raised when the row was logged.
             with contextlib.suppress(OSError):
                 self._file.close()
             self._file = None
@@ -94,7 +94,7 @@ def _plain(value: Any) -> Any:
 class RunLoggers:
     """The loggers of one run; whoever builds them calls `finish` in the end, whatever happens.
 
-    `wandb_mode` is what W&B became: online, offline, disabled, or none where it was not asked for.
+    `wandb_mode` is the mode of the W&B run: online, offline, disabled, or none without W&B.
     """
 
     loggers: list[Logger]
@@ -115,7 +115,7 @@ def build_loggers(
     """Build the loggers of one run in its directory, which must exist.
 
     `resume_step` is the global step of the checkpoint the run continues from, -1 when it starts
-    over. What W&B lacks of the rows kept on disk is sent, and what it has is not sent twice.
+    over. Rows on disk that W&B lacks are sent, and no row is sent twice.
     """
     jsonl = JsonlLogger(run.directory, resume_step)
     metrics = run.directory / METRICS

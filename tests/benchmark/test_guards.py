@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from lm_experiments.benchmark import guards
+from lm_experiments.benchmark import guards, rounds
 from lm_experiments.model import ModelConfig
 from lm_experiments.training.config import TrainerConfig
 
@@ -20,14 +20,14 @@ def test_a_step_is_charged_its_share_of_looks_and_checkpoints(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     moments = [0.0]
-    for step, look, save in SECONDS:
-        start = moments[-1] + 1000
-        moments += [start, start + step, start + step + look, start + step + look + save]
+    for number, parts in enumerate(SECONDS):
+        for seconds in parts[number:] + parts[:number]:
+            moments += [moments[-1] + 1000, moments[-1] + 1000 + seconds]
     clock = types.SimpleNamespace(perf_counter=iter(moments[1:]).__next__)
     saved: list[Any] = []
     small = ModelConfig(d_model=32, n_layers=1, n_heads=2, context_length=16, d_ff=96)
     monkeypatch.setattr(guards, "SMALL", small)
-    monkeypatch.setattr(guards, "time", clock)
+    monkeypatch.setattr(rounds, "time", clock)
     monkeypatch.setattr(guards, "write_whole", lambda state, path: saved.append((state, path)))
 
     report = guards.guards(rounds=2)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from commands import Place
+from harness.processes import Place
 
 
 def notes(place: Place) -> dict[str, tuple[str, float, float]]:

@@ -5,21 +5,14 @@ from __future__ import annotations
 import os
 import signal
 from collections.abc import Callable
-from pathlib import Path
 
 import pytest
-from commands import sweep_place
 from harness.processes import Place, until
 from harness.runs import lasting, result, rows
 from spans import at_once, notes
 
 pytest.importorskip("ray")
 CODE = ("code_paths=[code.py]", "norm=noting")
-
-
-@pytest.fixture
-def place(tmp_path: Path) -> Place:
-    return sweep_place(tmp_path)
 
 
 def gpus(count: int) -> str:
@@ -88,12 +81,9 @@ def test_four_runs_share_a_gpu(place: Place) -> None:
     assert at_once(runs) >= 3
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
-    ("number", "send"),
-    [
-        pytest.param(signal.SIGINT, os.killpg, marks=pytest.mark.slow),
-        pytest.param(signal.SIGTERM, os.kill, marks=pytest.mark.slow),
-    ],
+    ("number", "send"), [(signal.SIGINT, os.killpg), (signal.SIGTERM, os.kill)]
 )
 def test_a_signal_saves_the_runs_and_leaves_no_process(
     place: Place, number: int, send: Callable[[int, int], None]
@@ -113,7 +103,7 @@ def test_a_signal_saves_the_runs_and_leaves_no_process(
             return len(list(folder.glob("*/metrics.jsonl"))) == 2
 
         until(training, 90, "two runs to train", command)
-        send(command.process.pid, number)
+        send(command.pid, number)
         answer = command.wait(60)
     assert answer.code == 128 + number, answer.text
     assert "Stopped. The same command continues" in answer.text
@@ -129,8 +119,8 @@ def test_a_signal_to_rays_own_processes_too_ends_the_sweep(place: Place) -> None
     words = (*CODE, "seed=0,1", "trainer.max_steps=200", "hydra/launcher=ray", "name=t")
     with place.start(*words, PAUSE="0.05") as command:
         files = place.folder.glob
-        until(lambda: list(files("runs/t/*/metrics.jsonl")), 90, "a run to train", command.text)
-        os.killpg(command.process.pid, signal.SIGTERM)
+        until(lambda: list(files("runs/t/*/metrics.jsonl")), 90, "a run to train", command)
+        os.killpg(command.pid, signal.SIGTERM)
         answer = command.wait(90)
     assert answer.code == 128 + signal.SIGTERM, answer.text
 

@@ -7,7 +7,6 @@ import signal
 from pathlib import Path
 
 import pytest
-from commands import sweep_place
 from fake_slurm import install
 from harness.processes import Command, Place, until
 from harness.runs import result
@@ -15,11 +14,6 @@ from spans import at_once, notes
 
 pytest.importorskip("submitit")
 PINNED = ("trainer.accelerator=cpu", "resources.cpus=1")
-
-
-@pytest.fixture
-def place(tmp_path: Path) -> Place:
-    return sweep_place(tmp_path)
 
 
 def job_of(place: Place, task: int) -> list[int]:

@@ -3,17 +3,23 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Iterator
 from typing import Any
 
 import pytest
 import torch
 
 from lm_experiments.errors import InputError
-from lm_experiments.evaluation import Sampling, generation, sample_batch, stream
+from lm_experiments.evaluation import (
+    Sampling,
+    generation,
+    next_token_probabilities,
+    sample_batch,
+    stream,
+)
 from lm_experiments.model import AXES, Choice, ModelConfig, Transformer, build_model, choose
-from lm_experiments.model.cache import Cache
 from lm_experiments.registry import component, names
+
+pytestmark = pytest.mark.usefixtures("one_thread")
 
 CONTEXT = 24
 CONFIG = ModelConfig(
@@ -36,15 +42,6 @@ VARIANTS: list[dict[str, Any]] = [
     {"position": "rope", "placement": "parallel", "logit_softcap": 5.0},
 ]
 PROMPTS = [[5], [11, 2, 30, 4, 0, 9, 9, 1], [7, 7, 20], list(range(30))]
-
-
-@pytest.fixture(scope="module", autouse=True)
-def _one_thread() -> Iterator[None]:
-    """Threads that wait for each other on a busy machine take longer than the work."""
-    threads = torch.get_num_threads()
-    torch.set_num_threads(1)
-    yield
-    torch.set_num_threads(threads)
 
 
 def model_with(changes: dict[str, Any]) -> Transformer:
@@ -73,20 +70,19 @@ def seeded(seed: int) -> torch.Generator:
     return torch.Generator().manual_seed(seed)
 
 
-def continued(model: Transformer, prompt: list[int], sampling: Sampling, cached: bool) -> list[int]:
-    return list(stream(model, prompt, 50, sampling, seeded(1), cached=cached))
+def continued(model: Transformer, prompt: list[int], sampling: Sampling) -> list[int]:
+    return list(stream(model, prompt, 50, sampling, seeded(1)))
 
 
 @torch.no_grad()
-@pytest.mark.parametrize("chunks", [[CONTEXT], [1] * CONTEXT, [5, 1, 10, 8], [23, 1]])
-@pytest.mark.parametrize("changes", VARIANTS, ids=named)
-def test_logits_are_those_of_the_whole_pass(changes: dict[str, Any], chunks: list[int]) -> None:
-    model = model_with(changes)
-    tokens = torch.randint(37, (3, CONTEXT), generator=seeded(0))
-    cache = Cache(model.config, 3, "cpu", torch.float32)
-    parts = [model(part, cache=cache) for part in tokens.split(chunks, dim=1)]
-    assert cache.length == CONTEXT
-    torch.testing.assert_close(torch.cat(parts, dim=1), model(tokens), atol=2e-5, rtol=1e-5)
+def without_a_cache(model: Transformer, prompt: list[int], sampling: Sampling) -> list[int]:
+    """Return fifty ids, each from a pass over all of the window before it."""
+    ids, generator = list(prompt), seeded(1)
+    for _ in range(50):
+        logits = model(torch.tensor([ids[-CONTEXT:]]))[0, -1]
+        probabilities = next_token_probabilities(logits, sampling)
+        ids.append(int(torch.multinomial(probabilities, 1, generator=generator)))
+    return ids[len(prompt) :]
 
 
 @pytest.mark.parametrize("sampling", [GREEDY, Sampling()], ids=["greedy", "sampled"])
@@ -94,8 +90,8 @@ def test_logits_are_those_of_the_whole_pass(changes: dict[str, Any], chunks: lis
 def test_the_tokens_are_those_without_a_cache(changes: dict[str, Any], sampling: Sampling) -> None:
     """Fifty tokens, of which the last 34 are past the context."""
     model = model_with(changes)
-    found = continued(model, PROMPTS[1], sampling, cached=True)
-    assert found == continued(model, PROMPTS[1], sampling, cached=False)
+    found = continued(model, PROMPTS[1], sampling)
+    assert found == without_a_cache(model, PROMPTS[1], sampling)
     assert len(found) == 50
     if sampling != GREEDY:
         assert len(set(found)) > 5
@@ -106,30 +102,10 @@ def test_prompts_of_different_lengths_continue_as_each_would_alone(changes: dict
     model = model_with(changes)
     together = sample_batch(model, PROMPTS, 50, Sampling(), [seeded(1) for _ in PROMPTS])
     for prompt, found in zip(PROMPTS, together, strict=True):
-        assert found == continued(model, prompt, Sampling(), cached=True)
+        assert found == continued(model, prompt, Sampling())
     shorter = sample_batch(model, PROMPTS[:3], 20, GREEDY, [seeded(1)] * 3)
     for prompt, found in zip(PROMPTS, shorter, strict=False):
-        assert found == continued(model, prompt, GREEDY, cached=True)[:20]
-
-
-@torch.no_grad()
-@pytest.mark.parametrize("cached", [False, True])
-@pytest.mark.parametrize("changes", VARIANTS, ids=named)
-def test_padding_does_not_change_the_logits(changes: dict[str, Any], cached: bool) -> None:
-    model = model_with(changes)
-    predictor = generation._Predictor(model, 2, cached=False)
-    tokens, documents = predictor._pad_left([[3, 1, 4, 1, 5], [9, 2]])
-    other = tokens.clone()
-    other[1, :3] = torch.tensor([36, 0, 17])
-    caches = (
-        [Cache(model.config, 2, "cpu", torch.float32) for _ in range(2)] if cached else [None] * 2
-    )
-    first, second = (
-        model(ids, documents=documents, cache=cache)
-        for ids, cache in zip((tokens, other), caches, strict=True)
-    )
-    assert torch.equal(first[1, 3:], second[1, 3:])
-    assert torch.equal(first[0], second[0])
+        assert found == continued(model, prompt, GREEDY)[:20]
 
 
 def test_after_the_prompt_each_pass_is_over_one_token(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -160,8 +136,7 @@ def test_a_batch_ends_where_the_last_of_its_sequences_does() -> None:
 
 def test_a_model_in_bfloat16_keeps_its_cache_in_bfloat16() -> None:
     model = model_with({}).bfloat16()
-    cache = generation._Predictor(model, 1, cached=True).cache
-    assert cache is not None
+    cache = generation._Predictor(model, 1).cache
     assert cache.layers[0].dtype == torch.bfloat16
     found = list(stream(model, PROMPTS[1], 30, GREEDY, seeded(0)))
     assert len(found) == 30

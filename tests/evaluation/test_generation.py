@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
 from typing import Any
 
 import pytest
@@ -14,21 +13,14 @@ from lm_experiments.errors import InputError
 from lm_experiments.evaluation import Sampling, generation, next_token_probabilities, stream
 from lm_experiments.model import Choice, ModelConfig, Transformer, build_model
 
+pytestmark = pytest.mark.usefixtures("one_thread")
+
 GREEDY = Sampling(temperature=0)
 CONFIG = ModelConfig(d_model=16, n_layers=2, n_heads=2, context_length=8, vocab_size=19, d_ff=48)
 
 
 def sample(*arguments: Any) -> list[int]:
     return list(stream(*arguments))
-
-
-@pytest.fixture(scope="module", autouse=True)
-def _one_thread() -> Iterator[None]:
-    """Threads that wait for each other on a busy machine take longer than the work."""
-    threads = torch.get_num_threads()
-    torch.set_num_threads(1)
-    yield
-    torch.set_num_threads(threads)
 
 
 @pytest.fixture(scope="module")

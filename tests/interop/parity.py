@@ -17,8 +17,8 @@ from transformers import AutoConfig, AutoModelForCausalLM
 from transformers.utils import logging
 
 from lm_experiments.interop import FAMILIES, from_hf, load_hf, to_hf
-from lm_experiments.interop.options import options_of
 from lm_experiments.model import ModelConfig, Transformer, build_model, choose
+from lm_experiments.registry import options_of
 
 M = TypeVar("M", bound=nn.Module)
 
@@ -147,7 +147,7 @@ def their_model(kind: str, fields: Mapping[str, Any]) -> nn.Module:
 def our_model(config: ModelConfig) -> Transformer:
     """Return a model of ours with random parameters and interleaved RoPE pairs."""
     if config.position.name == "rope":
-        options = {**options_of("position", config.position), "pairing": "interleaved"}
+        options = {**vars(options_of("position", config.position)), "pairing": "interleaved"}
         config = dataclasses.replace(config, position=choose("position", "rope", options))
     return _shaken(build_model(config, seed=0))
 
@@ -173,7 +173,7 @@ def difference(theirs: nn.Module, ours: Transformer) -> LogitDifference:
     with torch.no_grad():
         plain = theirs(tokens).logits - ours(tokens)
         padded = theirs(tokens, attention_mask=mask, **counted).logits
-        padded = padded - ours(tokens, positions, documents=mask)
+        padded = padded - ours(tokens, documents=mask)
     return LogitDifference(_largest(plain), _largest(padded[mask.bool()]))
 
 

@@ -6,7 +6,7 @@ import json
 import subprocess
 import sys
 from collections.abc import Callable
-from importlib import import_module
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -14,6 +14,7 @@ import pytest
 import torch
 from transformers import AutoModelForCausalLM, AutoTokenizer
 
+from lm_experiments.cli import evaluate, export_hf
 from lm_experiments.cli.open_run import open_run
 from lm_experiments.evaluation import Sampling, stream
 from lm_experiments.interop import load_hf, read_folder
@@ -40,28 +41,14 @@ PROMPT = "line 3 of a"
 LONGER = ("trainer.max_steps=60", "model.d_model=32", "optimizer.lr=0.02")
 
 
-@pytest.fixture
-def export() -> Callable[..., int]:
-    script = import_module("lm_experiments.cli.export_hf")
-
-    def call(*words: Any) -> int:
-        return int(script.main([str(word) for word in words]))
-
-    return call
+def export(*words: Any) -> int:
+    return export_hf.main([str(word) for word in words])
 
 
 @pytest.fixture
-def run_of(train: Callable[..., Any]) -> Callable[..., Path]:
-    """Train a run of some steps; return its directory."""
-
-    def call(*arguments: str) -> Path:
-        before = set(Path("runs").glob("*/*/result.json"))
-        answer = train("model.context_length=64", *arguments)
-        assert answer.code == 0, answer.err
-        [path] = set(Path("runs").glob("*/*/result.json")) - before
-        return path.parent
-
-    return call
+def run_of(run_of: Callable[..., Path]) -> Callable[..., Path]:
+    """Train a run of a longer context; return its directory."""
+    return partial(run_of, "model.context_length=64")
 
 
 def our_text(run_dir: Path, prompt: str) -> tuple[list[int], str]:
@@ -113,7 +100,6 @@ def test_greedy_text_is_ours(
     name: str,
     arguments: tuple[str, ...],
     run_of: Callable[..., Path],
-    export: Callable[..., int],
     tmp_path: Path,
     capfd: pytest.CaptureFixture[str],
 ) -> None:
@@ -131,7 +117,7 @@ def test_greedy_text_is_ours(
 
 @pytest.mark.slow
 def test_greedy_text_is_ours_where_this_package_cannot_be_imported(
-    run_of: Callable[..., Path], export: Callable[..., int], tmp_path: Path
+    run_of: Callable[..., Path], tmp_path: Path
 ) -> None:
     run_dir = run_of(*LONGER, "tokenizer=bpe", "tokenizer.vocab_size=270")
     assert export(run_dir, tmp_path / "out") == 0
@@ -140,7 +126,7 @@ def test_greedy_text_is_ours_where_this_package_cannot_be_imported(
 
 
 def test_an_export_comes_back_as_the_same_model(
-    run_of: Callable[..., Path], export: Callable[..., int], tmp_path: Path
+    run_of: Callable[..., Path], tmp_path: Path
 ) -> None:
     run = open_run(run_of("arch=gpt2", "model.bias=false"))
     assert export(run.directory, tmp_path / "out") == 0
@@ -157,7 +143,6 @@ def test_an_export_comes_back_as_the_same_model(
 
 def test_what_cannot_be_exported_says_why(
     run_of: Callable[..., Path],
-    export: Callable[..., int],
     tmp_path: Path,
     capfd: pytest.CaptureFixture[str],
 ) -> None:
@@ -181,14 +166,12 @@ def test_what_cannot_be_exported_says_why(
 
 def test_the_loss_of_an_export_is_that_of_the_run(
     run_of: Callable[..., Path],
-    export: Callable[..., int],
     text_file: Path,
     tmp_path: Path,
     capfd: pytest.CaptureFixture[str],
 ) -> None:
     run_dir = run_of()
     assert export(run_dir, tmp_path / "out") == 0
-    evaluate = import_module("lm_experiments.cli.evaluate")
     capfd.readouterr()
     data = ("--data", "text", "--path", str(text_file), "--contexts", "16,64")
     assert evaluate.main([str(run_dir), f"hf:{tmp_path / 'out'}", *data]) == 0
@@ -205,7 +188,7 @@ def test_the_loss_of_an_export_is_that_of_the_run(
 
 
 def test_a_tokenizer_larger_than_the_vocabulary_is_refused(
-    run_of: Callable[..., Path], export: Callable[..., int], tmp_path: Path
+    run_of: Callable[..., Path], tmp_path: Path
 ) -> None:
     assert export(run_of("tokenizer=chars"), tmp_path / "small") == 0
     assert export(run_of(), tmp_path / "large") == 0

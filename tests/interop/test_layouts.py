@@ -6,34 +6,40 @@ import pytest
 import torch
 import torch.nn.functional as F
 
-from lm_experiments.interop.layouts import LAYOUTS, halves_from_pairs
+from lm_experiments.interop.layouts import (
+    BY_HEAD,
+    SAME,
+    STACKED,
+    TRANSPOSED,
+    Layout,
+    halves_from_pairs,
+)
 from lm_experiments.model.positions import PositionSizes
 from lm_experiments.registry import build, choose
 
 HEADS, WIDTH, D_MODEL = 3, 4, 10
 
 
-@pytest.mark.parametrize("name", LAYOUTS)
+@pytest.mark.parametrize("layout", [SAME, TRANSPOSED, STACKED, BY_HEAD])
 @pytest.mark.parametrize("shape", [(HEADS * WIDTH, D_MODEL), (HEADS * WIDTH,)])
-def test_what_is_packed_is_unpacked(name: str, shape: tuple[int, ...]) -> None:
-    layout = LAYOUTS[name]
-    parts = [torch.randn(shape) for _ in range(1 if name in ("same", "transposed") else 3)]
+def test_what_is_packed_is_unpacked(layout: Layout, shape: tuple[int, ...]) -> None:
+    parts = [torch.randn(shape) for _ in range(1 if layout in (SAME, TRANSPOSED) else 3)]
     unpacked = layout.unpack(layout.pack(parts, HEADS), HEADS)
     assert len(unpacked) == len(parts)
     assert all(torch.equal(a, b) for a, b in zip(parts, unpacked, strict=True))
 
 
 def test_stacked_gives_queries_keys_and_values_one_after_the_other() -> None:
-    parts = [torch.randn(HEADS * WIDTH, D_MODEL) for _ in range(3)]
-    x = torch.randn(5, D_MODEL)
-    packed = LAYOUTS["stacked"].pack(parts, HEADS)
+    parts = torch.randn(3, HEADS * WIDTH, D_MODEL, dtype=torch.float64)
+    x = torch.randn(5, D_MODEL, dtype=torch.float64)
+    packed = STACKED.pack([*parts], HEADS)
     assert torch.allclose(x @ packed, torch.cat([x @ part.T for part in parts], -1))
 
 
 def test_by_head_gives_each_head_its_query_key_and_value() -> None:
-    parts = [torch.randn(HEADS * WIDTH, D_MODEL) for _ in range(3)]
-    x = torch.randn(5, D_MODEL)
-    packed = F.linear(x, LAYOUTS["by_head"].pack(parts, HEADS)).view(5, HEADS, 3, WIDTH)
+    parts = torch.randn(3, HEADS * WIDTH, D_MODEL, dtype=torch.float64)
+    x = torch.randn(5, D_MODEL, dtype=torch.float64)
+    packed = F.linear(x, BY_HEAD.pack([*parts], HEADS)).view(5, HEADS, 3, WIDTH)
     for place, part in enumerate(parts):
         assert torch.allclose(packed[:, :, place].flatten(1), F.linear(x, part))
 

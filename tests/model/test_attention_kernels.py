@@ -125,15 +125,3 @@ def test_other_types_stay_what_they_are(dtype: torch.dtype, softcap: float | Non
     assert out.dtype == dtype
     exact = attend(*(part.float() for part in parts), chosen)
     torch.testing.assert_close(out.float(), exact, atol=0.03, rtol=0.03)
-
-
-def test_positions_of_each_sequence_bias_its_own_scores() -> None:
-    positions = torch.stack((torch.arange(LENGTH), torch.arange(LENGTH) * 3))
-    location = locate(TOKENS, positions=positions)
-    parts = problem(KV_HEADS)
-    together = attend(*parts, attention_context(position("alibi"), None, location, WIDTH))
-    for row in range(BATCH):
-        alone = locate(TOKENS[:1], positions=positions[row])
-        one = [part[row : row + 1] for part in parts]
-        expected = attend(*one, attention_context(position("alibi"), None, alone, WIDTH))
-        torch.testing.assert_close(together[row : row + 1], expected)

@@ -11,7 +11,7 @@ from small_models import tiny_config, tiny_model
 from torch import Tensor, nn
 
 from lm_experiments.model.attention_kernels import attention_context
-from lm_experiments.model.block import PLACEMENTS, Placement, Residual
+from lm_experiments.model.block import Placement, Residual
 from lm_experiments.model.documents import locate
 from lm_experiments.model.norms import Norm
 from lm_experiments.model.transformer import NO_POSITION, sketch_model
@@ -42,11 +42,6 @@ def test_each_norm_stands_in_its_place(slots: tuple[bool, bool, bool]) -> None:
     assert next(scales, None) is None
 
 
-def test_pre_and_post_fill_the_places_of_their_papers() -> None:
-    assert PLACEMENTS["pre"][1] == Placement(in_norm=True, final_norm=True)
-    assert PLACEMENTS["post"][1] == Placement(out_norm=True)
-
-
 @pytest.mark.parametrize(
     ("placement", "norms"),
     [
@@ -62,11 +57,6 @@ def test_pre_and_post_fill_the_places_of_their_papers() -> None:
 def test_number_of_norms_in_two_layers(placement: str, norms: int) -> None:
     model = sketch_model(tiny_config(placement=placement))
     assert sum(isinstance(module, Norm) for module in model.modules()) == norms
-
-
-def test_pre_has_one_final_norm_and_post_has_none() -> None:
-    assert isinstance(sketch_model(tiny_config(placement="pre")).final_norm, Norm)
-    assert sketch_model(tiny_config(placement="post")).final_norm is None
 
 
 # One layer, two sublayers: the factor of the stream in DeepNorm is (2 * 2)^(1/4) of two layers.

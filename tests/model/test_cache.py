@@ -51,7 +51,9 @@ OPTIONS: list[dict[str, Any]] = [
     {"attention": choose("attention", "grouped", {"window": 3, "softcap": 2.0})},
     {"attention": choose("attention", "causal", {"qk_norm": "l2"})},
     {"position_pattern": ["rope", "none"]},
-    {"placement": Choice("parallel"), "position": Choice("alibi")},
+    {"position": choose("position", "rope", {"fraction": 0.5, "pairing": "half"})},
+    {"position": choose("position", "rope", {"scaling": "linear", "factor": 2.0})},
+    {"placement": Choice("parallel"), "position": Choice("alibi"), "logit_softcap": 5.0},
     {"document_mask": True, "end_of_text": 7},
     {"document_mask": True, "end_of_text": 7, "position": Choice("learned")},
     {"document_mask": True, "end_of_text": 7, "position": Choice("t5")},
@@ -89,16 +91,6 @@ def test_padding_on_the_left_is_a_document_of_its_own(position: str, attention: 
         alone = model(tokens[:1, 5:])
         torch.testing.assert_close(padded[:1, 5:], alone, atol=1e-5, rtol=1e-5)
         torch.testing.assert_close(padded[1:], model(tokens[1:]), atol=1e-5, rtol=1e-5)
-
-
-@torch.no_grad()
-@pytest.mark.parametrize("position", ["rope", "learned", "t5"])
-def test_positions_that_are_given_are_kept(position: str) -> None:
-    model, tokens = tiny_model(position=position), torch.randint(65, (2, 8))
-    positions = torch.stack((torch.arange(8), torch.arange(3, 11)))
-    whole = model(tokens, positions=positions)
-    parts = in_parts(model, tokens, [3, 1, 4], positions=positions)
-    torch.testing.assert_close(parts, whole, atol=1e-5, rtol=1e-5)
 
 
 def test_a_narrow_cache_keeps_narrow_keys() -> None:

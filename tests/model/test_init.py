@@ -157,9 +157,9 @@ def test_gpt2_reaches_every_layer_of_a_model_by_its_role() -> None:
 
 
 def test_the_same_seed_builds_the_same_model_whatever_the_global_generator_did() -> None:
-    first = tiny_model(seed=3).state_dict()
+    first = tiny_model(seed=3, position="learned").state_dict()
     torch.manual_seed(99)
-    second = tiny_model(seed=3).state_dict()
+    second = tiny_model(seed=3, position="learned").state_dict()
     assert first.keys() == second.keys()
     assert all(torch.equal(first[key], second[key]) for key in first)
 
@@ -214,12 +214,6 @@ def test_ungated_arms_share_their_feed_forward_too() -> None:
     silu = tiny_model(ffn="silu").state_dict()
     assert relu.keys() == silu.keys()
     assert all(torch.equal(relu[key], silu[key]) for key in relu)
-
-
-def test_learned_positions_are_drawn_from_the_seed() -> None:
-    first, again, other = (tiny_model(seed=s, position="learned").position for s in (0, 0, 1))
-    assert torch.equal(first.weight, again.weight)  # type: ignore[arg-type]
-    assert not torch.equal(first.weight, other.weight)  # type: ignore[arg-type]
 
 
 def test_keyed_seeds_differ_by_seed_and_by_every_part_of_the_key() -> None:

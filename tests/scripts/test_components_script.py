@@ -4,10 +4,7 @@ from __future__ import annotations
 
 import io
 import shlex
-import sys
-from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
-from importlib import import_module
 from pathlib import Path
 
 import pytest
@@ -17,13 +14,13 @@ from rich.console import Console
 
 from lm_experiments import registry as components
 from lm_experiments.cli import components as catalogue
+from lm_experiments.cli.components import main
 from lm_experiments.errors import InputError
 from lm_experiments.model import AXES, ModelConfig
 from lm_experiments.registry import GROUPS
 from lm_experiments.training import user_code
 
-ROOT = Path(__file__).resolve().parents[2]
-Main = Callable[[Sequence[str]], int]
+pytestmark = pytest.mark.usefixtures("registry_as_before")
 
 MY_NORM = '''
 from __future__ import annotations
@@ -58,25 +55,6 @@ class AwkwardOptions:
     several: list[str] = field(default_factory=lambda: ["a", "b c"])
 
 
-@pytest.fixture(autouse=True)
-def _same_components_afterwards(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
-    copy = {axis: dict(known) for axis, known in components._components.items()}
-    monkeypatch.setattr(components, "_components", copy)
-    modules = set(sys.modules)
-    yield
-    for name in set(sys.modules) - modules:
-        if name.startswith("lm_experiments_code_"):
-            del sys.modules[name]
-
-
-@pytest.fixture
-def main() -> Main:
-    """The `main` function of the command."""
-    module = import_module("lm_experiments.cli.components")
-    found: Main = module.main
-    return found
-
-
 def my_norm(folder: Path, name: str = "mine") -> Path:
     path = folder / f"{name}_norm.py"
     path.write_text(MY_NORM.format(name=name), encoding="utf-8")
@@ -84,7 +62,7 @@ def my_norm(folder: Path, name: str = "mine") -> Path:
 
 
 def test_lists_every_component_in_one_line(
-    main: Main, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("COLUMNS", "40")
     assert main([]) == 0
@@ -96,7 +74,7 @@ def test_lists_every_component_in_one_line(
     assert " model.position.theta=10000.0 model.position.pairing=interleaved" in rope
 
 
-def test_lists_the_axes_that_are_named(main: Main, capsys: pytest.CaptureFixture[str]) -> None:
+def test_lists_the_axes_that_are_named(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["placement", "init"]) == 0
     axes = [line.partition("=")[0] for line in capsys.readouterr().out.splitlines()]
     assert list(dict.fromkeys(axes)) == ["placement", "init"]
@@ -107,7 +85,7 @@ def test_lists_the_axes_that_are_named(main: Main, capsys: pytest.CaptureFixture
     [("positon", "Did you mean position?"), ("swiglu", "groups are norm,")],
 )
 def test_an_unknown_axis_is_one_sentence_and_status_2(
-    main: Main, capsys: pytest.CaptureFixture[str], word: str, expected: str
+    capsys: pytest.CaptureFixture[str], word: str, expected: str
 ) -> None:
     assert main([word]) == 2
     captured = capsys.readouterr()
@@ -119,7 +97,7 @@ def test_an_unknown_axis_is_one_sentence_and_status_2(
 
 @pytest.mark.parametrize("form", ["code_paths={}", "code_paths=[{}]"])
 def test_lists_a_component_of_the_users_own(
-    main: Main, capsys: pytest.CaptureFixture[str], tmp_path: Path, form: str
+    capsys: pytest.CaptureFixture[str], tmp_path: Path, form: str
 ) -> None:
     assert main(["norm", form.format(my_norm(tmp_path))]) == 0
     last = capsys.readouterr().out.splitlines()[-1]

@@ -12,7 +12,7 @@ from harness.commands import Answer, imported
 
 from lm_experiments.cli import generate as generate_command
 from lm_experiments.data import prepare
-from lm_experiments.evaluation import Sampling, generation, stream
+from lm_experiments.evaluation import Sampling, stream
 from lm_experiments.model import Choice, ModelConfig, build_model
 from lm_experiments.registry import choose
 from lm_experiments.rundir.results import DONE, Result, write_result
@@ -124,22 +124,6 @@ def test_several_prompts_are_each_continued_as_alone(
         for seed in (0, 1)
         for number, prompt in ((1, "the cat"), (2, "a"))
     )
-
-
-def test_without_the_cache_the_text_is_the_same(
-    generate: Callable[..., str], run_dir: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    used: list[bool] = []
-    reader = generation._Predictor.__init__
-
-    def spy(self: Any, model: Any, batch: int, cached: bool) -> None:
-        used.append(cached)
-        reader(self, model, batch, cached)
-
-    monkeypatch.setattr(generation._Predictor, "__init__", spy)
-    words = (run_dir, "--prompt", "the", "--tokens", 30)
-    assert generate(*words) == generate(*words, "--no-cache")
-    assert used == [True, False]
 
 
 def test_without_a_prompt_the_text_starts_after_an_end_of_text(

@@ -6,10 +6,8 @@ import dataclasses
 import io
 import subprocess
 import sys
-from collections.abc import Callable, Sequence
-from importlib import import_module
+from collections.abc import Sequence
 from pathlib import Path
-from types import ModuleType
 from typing import Any
 
 import pytest
@@ -23,14 +21,6 @@ from lm_experiments.report.progress import RunStatus, sweep_status
 from lm_experiments.rundir.metrics import write_rows
 from lm_experiments.rundir.results import Result, RunError, write_result
 from lm_experiments.rundir.sweeps import SweepRecord, SweepRow, read_sweep, write_sweep
-
-Main = Callable[[Sequence[str]], int]
-
-
-@pytest.fixture(scope="module")
-def script() -> ModuleType:
-    """The module of the command."""
-    return import_module("lm_experiments.cli.status")
 
 
 @pytest.fixture
@@ -105,15 +95,15 @@ def test_the_loss_is_shown_with_an_outcome_that_is_not_ok(known: Any, words: str
 
 
 def test_while_a_run_is_going_on_no_second_command_is_proposed(
-    grid: Path, script: ModuleType, capsys: pytest.CaptureFixture[str]
+    grid: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     with FileLock(grid / "cut-s0" / ".lock"):
-        assert script.main([str(grid)]) == 0
+        assert status_view.main([str(grid)]) == 0
     out = capsys.readouterr().out
     assert "running" in out
     assert "To continue" not in out
     finish(grid)
-    assert script.main([str(grid)]) == 0
+    assert status_view.main([str(grid)]) == 0
     out = capsys.readouterr().out
     assert "grid: 12 of 12 done." in out
     assert "To continue" not in out
@@ -136,7 +126,6 @@ def test_in_a_terminal_it_is_a_table_and_brackets_stay(grid: Path) -> None:
 
 def test_watching_ends_when_nothing_is_left(
     grid: Path,
-    script: ModuleType,
     capsys: pytest.CaptureFixture[str],
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
@@ -148,7 +137,7 @@ def test_watching_ends_when_nothing_is_left(
             finish(grid)
 
     monkeypatch.setattr(status_view.time, "sleep", wait)
-    assert script.main([str(grid), "--watch", "0.5"]) == 0
+    assert status_view.main([str(grid), "--watch", "0.5"]) == 0
     lines = capsys.readouterr().out.splitlines()
     assert waits == [0.5, 0.5]
     assert len(lines) == 3
@@ -176,14 +165,12 @@ def test_a_watched_screen_is_renewed_and_keeps_to_the_terminals_height(
     assert "12 of 12 done" in console.file.getvalue()
 
 
-def test_ctrl_c_is_a_usual_end_of_watching(
-    grid: Path, script: ModuleType, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_ctrl_c_is_a_usual_end_of_watching(grid: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     def interrupt(seconds: float) -> None:
         raise KeyboardInterrupt
 
     monkeypatch.setattr(status_view.time, "sleep", interrupt)
-    assert script.main([str(grid), "--watch", "1"]) == 0
+    assert status_view.main([str(grid), "--watch", "1"]) == 0
 
 
 @pytest.mark.parametrize(
@@ -197,12 +184,11 @@ def test_ctrl_c_is_a_usual_end_of_watching(
 )
 def test_what_cannot_be_shown_is_refused_in_one_sentence(
     grid: Path,
-    script: ModuleType,
     capsys: pytest.CaptureFixture[str],
     arguments: Sequence[str],
     sentence: str,
 ) -> None:
-    assert script.main([word.format(grid) for word in arguments]) == 2
+    assert status_view.main([word.format(grid) for word in arguments]) == 2
     error = capsys.readouterr().err
     assert sentence in error
     assert len(error.strip().splitlines()) == 1

@@ -38,15 +38,15 @@ def train_tokenizer(texts: Iterable[str], choice: Choice) -> Tokenizer:
 
 
 def files_hash(choice: Choice) -> str | None:
-    """Return the sha256 in hex of the files a tokenizer is read from, None where there are none.
+    """Return the sha256 in hex of the files a tokenizer is read from, None if there are none.
 
-    Raises `InputError` where they cannot be read.
+    Raises `InputError` if they cannot be read.
     """
     return _class(choice.name).files_hash(options_of("tokenizer", choice))
 
 
 def load_tokenizer(path: Path) -> Tokenizer:
-    """Read a tokenizer that `save` wrote; raises `InputError` where there is none."""
+    """Read a tokenizer that `save` wrote; raises `InputError` if there is none."""
     try:
         saved = json.loads(path.read_text(encoding="utf-8"))
         return _class(saved["name"]).from_state(saved["state"])

@@ -40,16 +40,16 @@ class Tokenizer(ABC):
 
     @classmethod
     def files_hash(cls, options: Any) -> str | None:
-        """Return the sha256 in hex of the files that the options name, None where there are none.
+        """Return the sha256 in hex of the files that the options name, None if there are none.
 
-        Raises `InputError` where they cannot be read.
+        Raises `InputError` if they cannot be read.
         """
         return None
 
     @classmethod
-    @abstractmethod
     def from_state(cls, state: Any) -> Tokenizer:
-        """Build the tokenizer from what `state` gave."""
+        """Build the tokenizer from what `state` gave, by default the argument of the class."""
+        return cls(state)  # type: ignore[call-arg]
 
     @abstractmethod
     def state(self) -> Any:
@@ -72,7 +72,7 @@ class Tokenizer(ABC):
 
     @property
     def unknown_id(self) -> int | None:
-        """The id of all that the vocabulary lacks, or None where it lacks nothing."""
+        """The id of unknown text, or None if the vocabulary can encode any text."""
         return None
 
     @cached_property
@@ -113,7 +113,7 @@ class Tokenizer(ABC):
     def token_bytes(self) -> NDArray[np.int64] | None:
         """Return how many bytes of text each id stands for, shape (vocab_size,).
 
-        None where that is not a property of the id alone. The end of text stands for none.
+        None if that depends on the ids before it. The end of text stands for 0 bytes.
         """
         return None
 

@@ -80,11 +80,6 @@ class CharTokenizer(Tokenizer):
             characters.update(text)
         return cls("".join(sorted(characters)))
 
-    @classmethod
-    def from_state(cls, state: Any) -> CharTokenizer:
-        """Build the tokenizer from its characters."""
-        return cls(str(state))
-
     def state(self) -> str:
         """Return the characters in order."""
         return self.characters
@@ -155,7 +150,7 @@ class BPETokenizer(BackedTokenizer):
 
     @classmethod
     def train(cls, texts: Iterable[str], options: BPEOptions) -> BPETokenizer:
-        """Learn merges from a sample of `texts`; `InputError` where they yield too few."""
+        """Learn merges from a sample of `texts`; `InputError` if they yield too few."""
         wanted = options.vocab_size
         backend = _untrained()
         trainer = trainers.BpeTrainer(

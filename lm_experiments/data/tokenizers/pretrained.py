@@ -89,14 +89,13 @@ class FileTokenizer(BackedTokenizer):
     def train(cls, texts: Iterable[str], options: Any) -> FileTokenizer:
         """Read the tokenizer from `options.path`; `texts` are not used."""
         path, end_of_text = _json_file(options.path), options.end_of_text
-        backend = _parsed(_read(path), end_of_text, path)
+        backend = _parsed(_json(path, JSON_FILE), end_of_text, path)
         return cls(backend, _checked_end(backend, end_of_text, path))
 
     @classmethod
     def files_hash(cls, options: Any) -> str | None:
         """Return the sha256 in hex of the JSON in the file."""
-        path = _json_file(options.path)
-        return hash_of(_json(_read(path), path, JSON_FILE))
+        return hash_of(_json(_json_file(options.path), JSON_FILE))
 
     @classmethod
     def from_state(cls, state: Any) -> FileTokenizer:
@@ -121,7 +120,7 @@ class FileTokenizer(BackedTokenizer):
 
     @cached_property
     def unknown_id(self) -> int | None:
-        """The id of all that the vocabulary lacks, or None where it lacks nothing."""
+        """The id of unknown text, or None if the vocabulary can encode any text."""
         unknown = getattr(self._backend.model, "unk_token", None)
         return None if unknown is None else self._backend.token_to_id(unknown)
 
@@ -166,9 +165,9 @@ class GPT2Tokenizer(FileTokenizer):
     @classmethod
     def files_hash(cls, options: Any) -> str | None:
         """Return the sha256 in hex of the vocabulary and the merges, without comments."""
-        vocabulary, merges = map(_read, _gpt2_files(options.path))
-        rules = [line for line in merges.splitlines() if not line.startswith("#version")]
-        return hash_of([_json(vocabulary, options.path, GPT2_FOLDER), rules])
+        vocabulary, merges = _gpt2_files(options.path)
+        rules = [line for line in _read(merges).splitlines() if not line.startswith("#version")]
+        return hash_of([_json(vocabulary, GPT2_FOLDER), rules])
 
 
 @register("tokenizer", "none", NoTokenizerOptions)
@@ -182,11 +181,6 @@ class NoTokenizer(Tokenizer):
     def train(cls, texts: Iterable[str], options: NoTokenizerOptions) -> NoTokenizer:
         """Take the size from the options."""
         return cls(options.vocab_size)
-
-    @classmethod
-    def from_state(cls, state: Any) -> NoTokenizer:
-        """Build the tokenizer from its size."""
-        return cls(int(state))
 
     def state(self) -> int:
         """Return the size."""
@@ -246,7 +240,8 @@ def _read(path: Path) -> str:
         ) from error
 
 
-def _json(text: str, path: str | Path, expected: str) -> Any:
+def _json(path: Path, expected: str) -> Any:
+    text = _read(path)
     try:
         return json.loads(text)
     except ValueError as error:
@@ -255,9 +250,8 @@ def _json(text: str, path: str | Path, expected: str) -> Any:
         ) from error
 
 
-def _parsed(text: str, end_of_text: str, path: Path) -> hf.Tokenizer:
+def _parsed(values: Any, end_of_text: str, path: Path) -> hf.Tokenizer:
     try:
-        values = json.loads(text)
         for token in values.get("added_tokens") or ():
             # Only a special token can be kept from being found in ordinary text.
             token["special"] = token["special"] or token["content"] == end_of_text

@@ -1,8 +1,4 @@
-"""Base classes of position encodings: hooks that do nothing by default.
-
-Positions are an input. A sequence need not start at 0, and the sequences of a batch may have
-different positions.
-"""
+"""Base classes of position encodings: hooks that do nothing by default."""
 
 from __future__ import annotations
 
@@ -27,7 +23,7 @@ class PositionSizes:
 class Position(nn.Module):
     """Base class of position encodings, built with (options, sizes); does nothing itself.
 
-    Positions have shape (length,), or (batch, length) if they differ within the batch.
+    Positions have shape (length,), or (batch, length) where documents restart them.
     """
 
     def __init__(self, options: Any, sizes: PositionSizes) -> None:
@@ -46,10 +42,9 @@ class Position(nn.Module):
         return x
 
     def bias(self, queries: Tensor, keys: Tensor) -> Tensor | None:
-        """Return the bias of the scores for the positions of queries and keys.
+        """Return the bias of the scores (heads, queries, keys) for positions (length,) each.
 
-        Shape (heads, queries, keys), or (batch, heads, queries, keys) for batched positions. Keys
-        after the query are masked later.
+        Keys after the query are masked later.
         """
         return None
 

@@ -32,8 +32,7 @@ class ALiBi(FixedTable):
 
     def bias(self, queries: Tensor, keys: Tensor) -> Tensor:
         """Return slope times (negative) distance in float32, at most 0 for earlier keys."""
-        steps = keys[..., None, :] - queries[..., :, None]
-        return self.table[:, None, None] * steps.unsqueeze(-3)
+        return self.table[:, None, None] * (keys - queries[:, None])
 
 
 def slopes(n_heads: int) -> list[float]:
@@ -90,9 +89,9 @@ class T5Bias(FixedTable):
 
     def bias(self, queries: Tensor, keys: Tensor) -> Tensor:
         """Return the learned bias of each distance in float32."""
-        distances = queries[..., :, None] - keys[..., None, :]
+        distances = queries[:, None] - keys
         buckets = self.table[distances.clamp(0, self.options.max_distance)]
-        return F.embedding(buckets, self.weight).float().movedim(-1, -3)
+        return F.embedding(buckets, self.weight).float().movedim(-1, 0)
 
 
 def bucket(distance: int, options: T5Options) -> int:

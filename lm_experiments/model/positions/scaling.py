@@ -64,12 +64,12 @@ def _yarn(
             "type for example model.position.theta=10000."
         )
 
-    def pair_with(rotations: float) -> float:
+    def _pair_with(rotations: float) -> float:
         ratio = original_context / (rotations * 2 * math.pi)
         return columns * math.log(ratio) / (2 * math.log(theta))
 
-    first = max(math.floor(pair_with(beta_fast)), 0)
-    last = min(math.ceil(pair_with(beta_slow)), columns - 1)
+    first = max(math.floor(_pair_with(beta_fast)), 0)
+    last = min(math.ceil(_pair_with(beta_slow)), columns - 1)
     index = torch.arange(columns // 2, dtype=torch.float64) - first
     ramp = (index / (last - first or 0.001)).clamp(0, 1)
     plain = _none(columns, theta)

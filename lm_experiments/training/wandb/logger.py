@@ -34,7 +34,7 @@ FINISH_TIMEOUT = 60.0
 
 _NAME_LIMIT = 128
 
-# What the client calls its modes, in ours.
+# The client's names of its modes, and ours.
 _CLIENT_MODES = {
     "online": "online",
     "run": "online",
@@ -70,7 +70,7 @@ _SETTINGS: dict[str, Any] = {
 class WandbMirror(Logger):
     """Sends every logged row to one W&B run, with `trainer/global_step` as the x axis.
 
-    `mode` is what the run became: online, offline or disabled. Errors of the client end the
+    `mode` is the mode that the run got: online, offline or disabled. Errors of the client end the
     mirroring with one warning; they are never raised. Ranks above zero hold no run.
     """
 
@@ -104,7 +104,7 @@ class WandbMirror(Logger):
 
     @property
     def version(self) -> str:
-        """The W&B run id, empty where there is no run."""
+        """The W&B run id, empty if there is no run."""
         return "" if self._run is None else str(self._run.id)
 
     def log_metrics(self, metrics: Mapping[str, float], step: int | None = None) -> None:
@@ -136,7 +136,7 @@ class WandbMirror(Logger):
             _close_service()
 
     def _guard(self, call: Callable[[], object]) -> bool:
-        """Return whether the client did what it was told; if not, it is told nothing more."""
+        """Return whether a call of the client succeeded; after a failure it is not called again."""
         try:
             call()
             return True
@@ -151,7 +151,7 @@ class WandbMirror(Logger):
                 type(error).__name__,
                 error,
             )
-            _drop_service()
+            _close_service(dead=True)
             return False
 
 
@@ -189,8 +189,7 @@ def _resolve_mode(config: WandbSettings) -> str:
         return wanted
     with _quiet() as wandb:
         if wanted == "auto":
-            said = os.environ.get("WANDB_MODE") or wandb.setup().settings.mode
-            wanted = _CLIENT_MODES[said]
+            wanted = _CLIENT_MODES[os.environ.get("WANDB_MODE") or wandb.setup().settings.mode]
         if wanted != "online" or _has_credentials(wandb.setup().settings.base_url):
             return wanted
     if config.mode == "online":
@@ -245,7 +244,7 @@ def public_config(value: Any) -> Any:
 def _already_sent(run: Run, identity: LoggedRun, mode: str) -> tuple[dict[int, set[str]], int]:
     """Return what earlier processes of this run sent: names by step, and the server's last step.
 
-    An online log holds what was queued for the server, whose own word is better where it is asked.
+    An online log holds what was queued; the server itself knows better what it received.
     """
     folders = ("offline-run-*",) if mode == "online" else ("offline-run-*", "run-*")
     known: dict[int, set[str]] = {}
@@ -271,22 +270,17 @@ def _quiet() -> Iterator[ModuleType]:
         wandb.termsetup(usual, None)
 
 
-def _close_service() -> None:
+def _close_service(dead: bool = False) -> None:
     """End the client's service, unless another run of this process is live.
 
     It waits for the transaction log to be complete on disk, which `finish` does not, and frees
     the id of a run that failed to start; asking to finish such a run blocks for good (wandb 0.31).
+    A dead service is forgotten, so that the next run starts its own and the exit hook stays quiet.
     """
     with contextlib.suppress(Exception):
         import wandb
 
-        if wandb.setup().most_recent_active_run is None:
+        if dead:
+            wandb.teardown(exit_code=1)
+        elif wandb.setup().most_recent_active_run is None:
             wandb.teardown()
-
-
-def _drop_service() -> None:
-    """Forget a dead service, so that the next run starts its own and the exit hook stays quiet."""
-    with contextlib.suppress(Exception):
-        import wandb
-
-        wandb.teardown(exit_code=1)

@@ -38,7 +38,7 @@ def run_id(run_dir: Path) -> str:
 
 
 def _stored(run_dir: Path) -> tuple[str, Path | None]:
-    """Return the id in a directory, empty where there is none, and where it was made."""
+    """Return the id in a directory, empty if none, and the directory it was made for."""
     try:
         lines = (run_dir / ID_FILE).read_text(encoding="utf-8").splitlines()
     except (OSError, UnicodeDecodeError):

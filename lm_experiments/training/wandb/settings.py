@@ -17,7 +17,7 @@ class WandbSettings:
     """Weights & Biases; files of the run directory stay the source of truth.
 
     Attributes:
-        mode: auto, online, offline or disabled; auto is online where you are logged in, unless
+        mode: auto, online, offline or disabled; auto is online if you are logged in, unless
             WANDB_MODE or ``wandb offline`` says otherwise.
         project: the W&B project.
         entity: the W&B user or team; null is your default one.

@@ -113,16 +113,6 @@ def test_the_bias_depends_on_the_distance_alone(build: type[Position]) -> None:
 
 
 @pytest.mark.parametrize("build", ENCODINGS)
-def test_sequences_may_stand_at_positions_of_their_own(build: type[Position]) -> None:
-    bias = build().bias  # type: ignore[call-arg]
-    positions = torch.tensor([[0, 1, 2, 3], [6, 7, 0, 1]])
-    both = bias(positions[:, 2:], positions)
-    assert both.shape == (2, 4, 2, 4)
-    for row in range(2):
-        assert torch.equal(both[row], bias(positions[row, 2:], positions[row]))
-
-
-@pytest.mark.parametrize("build", ENCODINGS)
 def test_a_cast_leaves_the_bias_float32_and_its_distances_apart(build: type[Position]) -> None:
     encoding = build()  # type: ignore[call-arg]
     table = encoding.table

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import pytest
 from harness.commands import SMALL
 from harness.processes import Place
 
@@ -42,6 +43,7 @@ class Noting(RMSNorm):
 '''
 
 
-def sweep_place(folder: Path) -> Place:
-    """Return a place to type sweeps in."""
-    return Place(folder, TINY, {"code.py": CODE}, NOTES=str(folder / "notes.txt"))
+@pytest.fixture
+def place(tmp_path: Path) -> Place:
+    """A place to type sweeps in."""
+    return Place(tmp_path, TINY, {"code.py": CODE}, NOTES=str(tmp_path / "notes.txt"))
