@@ -44,7 +44,7 @@ from lm_experiments.study.plan import (
     planned,
 )
 from lm_experiments.study.preview import preview
-from lm_experiments.study.record import record_sweep
+from lm_experiments.study.record import check_recordable, record_sweep
 from lm_experiments.training.config import RunConfig
 from lm_experiments.training.wandb.offline import offline_summary
 
@@ -90,7 +90,7 @@ class Planner:
 
     def _plain_sweep(self, overrides: Sequence[Override]) -> list[PlannedRun]:
         runs = self._plan(expand.grid_specs(overrides, self.base.name, self.base.arm))
-        if not preview(runs, None, self.launcher, only=self.command.plan):
+        if not self._preview(runs, None):
             return []
         self._train(distinct(runs), expand.swept_keys(overrides), None)
         return distinct(runs)
@@ -106,7 +106,7 @@ class Planner:
             return self._plan(expand.study_specs(study, overrides, self.base.name, cells))
 
         runs = plan(study.first_seeds, study.arms)
-        if not preview(runs, study, self.launcher, only=self.command.plan):
+        if not self._preview(runs, study):
             return []
         runs = distinct(runs)
         self._train(runs, [], study)
@@ -135,7 +135,7 @@ class Planner:
         trials = plan(expand.trial_cells(study, tune.grid))
         likely = dict.fromkeys(study.arms, tune.grid[len(tune.grid) // 2])
         reporting = plan(expand.tuned_cells(study, likely))
-        if not preview([*trials, *reporting], study, self.launcher, only=self.command.plan):
+        if not self._preview([*trials, *reporting], study):
             return []
         self._train(trials, [], study)
         for _ in range(tune.limit):
@@ -201,6 +201,13 @@ class Planner:
                 config = first.config
             self._shared[common] = config
         return arm_changes(run, self._shared[common])
+
+    def _preview(self, runs: Sequence[PlannedRun], study: Study | None) -> bool:
+        """Print the plan, or refuse what could not be recorded; return whether to train."""
+        # A tuned study lists a run once for each of its roles.
+        recorded = runs if study and study.tune else distinct(runs)
+        check_recordable(runs[0].directory.parent, recorded, study)
+        return preview(runs, study, self.launcher, only=self.command.plan)
 
     def _train(self, runs: Sequence[PlannedRun], axes: Sequence[str], study: Study | None) -> None:
         """Record the runs as the sweep's, and train those that are missing, each once.

@@ -27,6 +27,11 @@ from lm_experiments.study.plan import PlannedRun
 EXTENDABLE = ("arms", "contrasts", "controls", "looks", "seeds", "tune")
 
 
+def check_recordable(folder: Path, runs: Sequence[PlannedRun], study: Study | None) -> None:
+    """Raise InputError where `record_sweep` would, and change nothing."""
+    _grown(folder, runs, [], study)
+
+
 def record_sweep(
     folder: Path, runs: Sequence[PlannedRun], axes: Sequence[str], study: Study | None = None
 ) -> SweepRecord:
@@ -38,36 +43,44 @@ def record_sweep(
     folder.mkdir(parents=True, exist_ok=True)
     with FileLock(folder / f".{SWEEP}.lock"):
         remove_unfinished(folder, f".{SWEEP}.*")
-        known = read_sweep(folder) or SweepRecord()
-        _check_study(folder, known.study, study)
-        planned = [_row(run) for run in runs]
-        labels = {_same_run(row): row.arm for row in planned}
-        # A label that has grown since then is another name of the same row.
-        there = [replace(row, arm=labels.get(_same_run(row), row.arm)) for row in known.runs]
-        rows = {row.cell: row for row in there}
-        replaced: list[SweepRow] = []
-        for run, row in zip(runs, planned, strict=True):
-            old = rows.setdefault(row.cell, row)
-            if old.config_hash != row.config_hash:
-                _check_replaceable(folder, old, run)
-                replaced.append(old)
-                rows[row.cell] = row
-        cells = {row.cell for row in planned}
-        known_rows = [row for row in rows.values() if row.cell not in cells]
-        _check_alike(folder, known_rows, list(zip(planned, runs, strict=True)), study)
+        record, replaced = _grown(folder, runs, axes, study)
         _say_replaced(folder, replaced)
-        if study and known.study and not study.looks and not known.study.looks:
-            # Seeds are added, and none is forgotten.
-            study = replace(study, seeds=list(dict.fromkeys([*known.study.seeds, *study.seeds])))
-        record = SweepRecord(
-            name=folder.name,
-            command=command_line(),
-            axes=list(dict.fromkeys([*known.axes, *axes])),
-            study=study or known.study,
-            runs=list(rows.values()),
-        )
         write_sweep(folder, record)
     return record
+
+
+def _grown(
+    folder: Path, runs: Sequence[PlannedRun], axes: Sequence[str], study: Study | None
+) -> tuple[SweepRecord, list[SweepRow]]:
+    """Return the folder's record with the planned runs, and the rows that give place to them."""
+    known = read_sweep(folder) or SweepRecord()
+    _check_study(folder, known.study, study)
+    planned = [_row(run) for run in runs]
+    labels = {_same_run(row): row.arm for row in planned}
+    # A label that has grown since then is another name of the same row.
+    there = [replace(row, arm=labels.get(_same_run(row), row.arm)) for row in known.runs]
+    rows = {row.cell: row for row in there}
+    replaced: list[SweepRow] = []
+    for run, row in zip(runs, planned, strict=True):
+        old = rows.setdefault(row.cell, row)
+        if old.config_hash != row.config_hash:
+            _check_replaceable(folder, old, run)
+            replaced.append(old)
+            rows[row.cell] = row
+    cells = {row.cell for row in planned}
+    known_rows = [row for row in rows.values() if row.cell not in cells]
+    _check_alike(folder, known_rows, list(zip(planned, runs, strict=True)), study)
+    if study and known.study and not study.looks and not known.study.looks:
+        # Seeds are added, and none is forgotten.
+        study = replace(study, seeds=list(dict.fromkeys([*known.study.seeds, *study.seeds])))
+    record = SweepRecord(
+        name=folder.name,
+        command=command_line(),
+        axes=list(dict.fromkeys([*known.axes, *axes])),
+        study=study or known.study,
+        runs=list(rows.values()),
+    )
+    return record, replaced
 
 
 def _check_study(folder: Path, there: Study | None, study: Study | None) -> None:

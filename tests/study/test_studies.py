@@ -233,10 +233,11 @@ def test_a_study_edited_after_it_started_is_refused(
     assert study("pair").code == 0
     path = tmp_path / "studies" / "study" / "pair.yaml"
     path.write_text(path.read_text().replace("NoPE: [position=none]", "NoPE: [position=learned]"))
-    answer = study("pair")
-    assert answer.code == 2
-    assert "before it was edited" in answer.err
-    assert "position=learned" in answer.err
+    for words in ((), ("plan=true",)):
+        answer = study("pair", *words)
+        assert answer.code == 2
+        assert "before it was edited" in answer.err
+        assert "position=learned" in answer.err
 
 
 def test_an_arm_may_be_added_and_is_exploratory_where_results_were_shown(

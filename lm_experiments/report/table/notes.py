@@ -169,9 +169,11 @@ def _exploratory(table: Table) -> list[str]:
         reason if whole and len(by_reason) == 1 else f"{reason} ({listed(pairs)})"
         for reason, pairs in by_reason.items()
     ]
+    family = table.plan.all_pairs
+    over = f", adjusted after Holm over all {family} pairs of arms" if family > 1 else ""
     return [
         f"Exploratory: {'; '.join(reasons)}. There are no verdicts on these, and p is of two-sided "
-        f"{_tests(table)}, adjusted after Holm over all {table.plan.all_pairs} pairs of arms."
+        f"{_tests(table)}{over}."
     ]
 
 
