@@ -170,7 +170,9 @@ def _misfits(config: ModelConfig, family: Mapping[str, Allowed]) -> list[str]:
         typed = path if path in AXES else f"model.{path}"
         wrong[path] = f"{typed}={_word(value)} (it has {', '.join(map(_word, allowed))})"
     # The options of an unsupported component need not be listed.
-    return [text for path, text in wrong.items() if path in AXES or path.split(".")[0] not in wrong]
+    return [
+        text for path, text in wrong.items() if "." not in path or path.split(".")[0] not in wrong
+    ]
 
 
 def _has_no_multipliers(config: ModelConfig) -> bool:

@@ -9,8 +9,10 @@ from pathlib import Path
 
 import pytest
 from harness.commands import ROOT
+from hydra.core.config_store import ConfigStore
 
 from lm_experiments.cli import main as console
+from lm_experiments.cli.help import offer_help
 from lm_experiments.invocation import as_typed, command_line
 
 
@@ -57,3 +59,11 @@ def test_a_command_line_can_be_typed_again(monkeypatch: pytest.MonkeyPatch) -> N
     monkeypatch.setattr(sys, "argv", ["lm-experiments train", "-m", json.dumps({"a": 1})])
     assert command_line() == """lm-experiments train -m '{"a": 1}'"""
     assert as_typed(text) == "type lm-experiments table runs/a"
+
+
+def test_the_help_of_training_is_in_the_form_typed(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sys, "argv", ["lm-experiments train", "--help"])
+    offer_help()
+    text = ConfigStore.instance().load("hydra/help/lm_experiments.yaml").node.template
+    assert "lm-experiments train -m placement=pre,post" in text
+    assert "python scripts" not in text

@@ -6,13 +6,16 @@ import dataclasses
 from typing import Any
 
 import pytest
+import torch
+from transformers.activations import ACT2FN
 
 from lm_experiments.errors import InputError
 from lm_experiments.interop import to_hf
+from lm_experiments.interop.activations import GATED, UNGATED, activation_of, feedforward_of
 from lm_experiments.interop.support import COMMON, FAMILIES, FREE, choices, fitting_family
 from lm_experiments.model import AXES, Choice, ModelConfig, build_model, choose, register
 from lm_experiments.model.norms import RMSNorm
-from lm_experiments.registry import component, names
+from lm_experiments.registry import build, component, names
 
 SMALL: dict[str, Any] = {
     "d_model": 24,
@@ -159,3 +162,11 @@ def test_what_is_in_force_is_compared_and_not_what_was_typed() -> None:
     assert found["attention.window"] == 4
     assert found["attention.kv_heads"] == 4
     assert found["head_width"] == 6
+
+
+@pytest.mark.parametrize("name", [*UNGATED, *GATED])
+def test_an_activation_has_the_name_of_the_same_function(name: str) -> None:
+    config, x = config_of(ffn=Choice(name)), torch.linspace(-3, 3, 50)
+    found = activation_of(config)
+    torch.testing.assert_close(build("ffn", config.ffn, 2, 2)._activate(x), ACT2FN[found](x))
+    assert feedforward_of(found, gated=name in GATED).name == name

@@ -15,6 +15,8 @@ import pytest
 import torch
 from harness.commands import ROOT, SMALL, completed
 
+from lm_experiments.benchmark.rounds import TRAIN
+
 SOURCES = ("lm_experiments", "conf", "pyproject.toml", "setup.py", "MANIFEST.in", "README.md")
 SDIST = "import setuptools.build_meta as backend; print(backend.build_sdist('dist'))"
 # A user's own norm, as a file of theirs or as an installed package.
@@ -141,6 +143,12 @@ def test_a_sweep_and_its_table_in_an_empty_folder(installed: Installed) -> None:
     assert "2 done" in installed.type("status", "runs/two")
     [run] = installed.folder.glob("runs/two/pre-s0-*")
     assert installed.type("generate", str(run), "--prompt", "a", "--tokens", "3").startswith("a")
+
+
+@pytest.mark.slow
+def test_benchmarks_start_training_without_a_checkout(installed: Installed) -> None:
+    python = str(installed.environment / "bin/python")
+    assert "train position=learned" in called([python, *TRAIN[1:], "--help"], installed.folder)
 
 
 @pytest.mark.slow

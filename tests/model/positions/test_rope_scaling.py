@@ -26,10 +26,6 @@ def frequencies(**options: Any) -> Tensor:
     return torch.atan2(sin, cos)
 
 
-def magnitude(encoding: RoPE) -> Tensor:
-    return encoding.table.square().sum(0).sqrt()
-
-
 def test_linear_scaling_reads_positions_closer_together() -> None:
     plain, scaled = rope(length=16), rope(length=64, scaling="linear", factor=4.0)
     torch.testing.assert_close(scaled.table[:, ::4], plain.table)
@@ -40,46 +36,6 @@ def test_ntk_keeps_the_fastest_pair_and_slows_the_slowest_by_the_factor() -> Non
     assert scaled[0].item() == plain[0].item() == pytest.approx(1)
     assert float(plain[-1] / scaled[-1]) == pytest.approx(4, rel=1e-5)
     torch.testing.assert_close(scaled, frequencies(theta=1e4 * 4 ** (64 / 62)))
-
-
-@pytest.mark.parametrize("options", [YARN, LLAMA3])
-def test_only_slow_pairs_are_slowed(options: dict[str, Any]) -> None:
-    ratio = frequencies() / frequencies(**options)
-    factor = options["factor"]
-    assert ratio[0].item() == pytest.approx(1)
-    assert ratio[-1].item() == pytest.approx(factor)
-    assert (ratio.diff() >= -1e-5).all()
-    assert ((ratio > 1.01) & (ratio < factor - 0.01)).any()
-
-
-def test_yarn_slows_by_the_rotations_within_the_original_context() -> None:
-    ratio = frequencies() / frequencies(**YARN)
-    rotations = 256 * frequencies() / (2 * math.pi)
-    assert ratio[rotations >= 32].max() < 1.0001
-    # The ramp ends at a whole pair, up to one pair after the last that rotations once.
-    assert ratio[rotations < 0.75].min() == pytest.approx(4, rel=1e-4)
-    more = frequencies() / frequencies(**YARN, beta_fast=8.0, beta_slow=0.5)
-    assert (more < ratio - 1e-3).any()
-    assert not (more > ratio + 1e-4).any()
-
-
-def test_llama3_interpolates_by_rotations() -> None:
-    plain, scaled = frequencies(), frequencies(**LLAMA3)
-    rotations = 256 * plain / (2 * math.pi)
-    kept = ((rotations - 1) / 3).clamp(0, 1)
-    torch.testing.assert_close(scaled / plain, kept + (1 - kept) / 8, rtol=1e-5, atol=0)
-
-
-@pytest.mark.parametrize("factor", [1.0, 4.0, 16.0])
-def test_yarn_raises_the_scores_by_its_temperature(factor: float) -> None:
-    encoding = rope(scaling="yarn", factor=factor, original_context=256)
-    expected = torch.full((64, 32), 0.1 * math.log(factor) + 1)
-    torch.testing.assert_close(magnitude(encoding), expected)
-
-
-@pytest.mark.parametrize("options", [{"scaling": "linear", "factor": 2.0}, LLAMA3])
-def test_other_scalings_keep_the_norm(options: dict[str, Any]) -> None:
-    torch.testing.assert_close(magnitude(rope(**options)), torch.ones(64, 32))
 
 
 @pytest.mark.parametrize("name", [name for name in SCALINGS if name != "none"])
