@@ -46,10 +46,11 @@ def preview(
     if study is not None and (waiting or only):
         starts = {arm: checks.look_at_start(arm, run) for arm, run in arms.items()}
         checks.check_differences(arms, starts, study.baseline)
+    unchanged = checks.find_unchanged(arms) if study is None and (waiting or only) else {}
     baseline = study.baseline if study else next(iter(arms))
     header = (*HEADER, *(START_HEADER if starts else ()))
     print(_aligned([header, *(_row(arms, baseline, arm, starts) for arm in arms)]))
-    for line in [_matching(arms, baseline), *_remarks(arms, starts)]:
+    for line in [_matching(arms, baseline), *_remarks(arms, starts, unchanged)]:
         print(line)
     if launcher is not None and launcher.share is not None:
         print(f"hydra/launcher={launcher.kind}: {launcher.share.text}")
@@ -96,7 +97,11 @@ def _matching(arms: Mapping[str, PlannedRun], baseline: str) -> str:
     )
 
 
-def _remarks(arms: Mapping[str, PlannedRun], starts: Mapping[str, checks.Start]) -> list[str]:
+def _remarks(
+    arms: Mapping[str, PlannedRun],
+    starts: Mapping[str, checks.Start],
+    unchanged: Mapping[str, str],
+) -> list[str]:
     """Return the warnings, each once, with the arms it applies to."""
     by_text: dict[str, list[str]] = {}
     for arm, run in arms.items():
@@ -108,6 +113,8 @@ def _remarks(arms: Mapping[str, PlannedRun], starts: Mapping[str, checks.Start])
         elif start and start.expected is not None and abs(start.loss - start.expected) > 0.5:
             expected = f"{start.expected:.2f} nats"
             texts.append(f"starts far from the {expected} its initialisation should give")
+        if other := unchanged.get(arm):
+            texts.append(f"identical: changes nothing, as it starts just as {other!r}")
         for text in texts:
             by_text.setdefault(text, []).append(arm)
     lines = []
