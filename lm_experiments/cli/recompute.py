@@ -61,8 +61,8 @@ def losses_hold(sweep: Sweep) -> Answer:
             unknown.append(f"{run.directory.name}: {error}")
     exact = {each.conditions for each in found if not each.difference}
     faults = [_fault(each) for each in found if not _holds(each, exact)]
-    if not found and not unknown:
-        return Answer(QUESTION, NOT_KNOWN, "no run has a final loss")
+    if not found:
+        return Answer(QUESTION, NOT_KNOWN, "; ".join(unknown[:1]) or "no run has a final loss")
     return answer_of(QUESTION, faults, unknown, _extent(found))
 
 

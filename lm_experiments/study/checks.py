@@ -6,6 +6,7 @@ import math
 import os
 from collections import defaultdict
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any
 
@@ -26,6 +27,8 @@ SEQUENCES = 2
 TOKENS = 64
 # How much of the training text is searched for the end of a document.
 SEARCHED_TOKENS = 1 << 22
+# Weights that may be drawn to find arms without effect where no study asks for it: about a second.
+SOUGHT_WEIGHTS = 10_000_000
 
 Windows = tuple[Tensor, Tensor]
 
@@ -143,14 +146,63 @@ def check_differences(
             or _optimisation(run.config) != _optimisation(reference.config)
         ):
             continue
-        windows = _full_windows(reference.config)
-        if _same(_start(run.config, windows), _start(reference.config, windows)):
+        if _same_on_full_windows(run, reference):
             raise InputError(
                 f"Arm {label!r} ({' '.join(run.config.arm_overrides) or 'no overrides'}) changes "
                 f"nothing: on the same batch its loss and all its gradients are bit for bit those "
                 f"of {baseline!r}; give it an override that does something, or declare it in "
                 "study.controls."
             )
+
+
+def find_unchanged(arms: Mapping[str, PlannedRun]) -> dict[str, str]:
+    """Return the arms of a plain sweep that start and are optimised as an earlier one, and it.
+
+    Only arms with equal parts are looked at. None are where that would take long, and none that
+    raises: its run will say why.
+    """
+    alike: dict[Any, list[str]] = defaultdict(list)
+    for label, run in arms.items():
+        config = run.config
+        optimised = (config.optimizer, config.schedule, config.trainer.max_steps)
+        read = (config.data.corpus, config.data.batch_size, config.tokenizer)
+        alike[repr((run.ledger, optimised, read, config.trainer.precision))].append(label)
+    looked_at = [labels for labels in alike.values() if len(labels) > 1]
+    if sum(arms[label].ledger.parameters for each in looked_at for label in each) > SOUGHT_WEIGHTS:
+        return {}
+    threads = torch.get_num_threads()
+    # Tensors this small are fastest on one thread.
+    torch.set_num_threads(1)
+    try:
+        return {
+            label: other for each in looked_at for label, other in _unchanged(arms, each).items()
+        }
+    finally:
+        torch.set_num_threads(threads)
+
+
+def _unchanged(arms: Mapping[str, PlannedRun], labels: Sequence[str]) -> dict[str, str]:
+    """Return which of these arms, with equal parts, start as an earlier one does."""
+    first: dict[float, str] = {}
+    found = {}
+    for label in labels:
+        with suppress(Exception):
+            other = first.setdefault(_loss_at_start(arms[label].config), label)
+            if other != label and _same_on_full_windows(arms[label], arms[other]):
+                found[label] = other
+    return found
+
+
+def _loss_at_start(config: RunConfig) -> float:
+    inputs, targets = first_batch(config, 1)
+    with torch.no_grad():
+        model = build_model(config.model, config.seed).eval()
+        return float(model.loss(inputs[:, :TOKENS], targets[:, :TOKENS]))
+
+
+def _same_on_full_windows(one: PlannedRun, other: PlannedRun) -> bool:
+    windows = _full_windows(other.config)
+    return _same(_start(one.config, windows), _start(other.config, windows))
 
 
 def warnings(config: RunConfig) -> list[str]:

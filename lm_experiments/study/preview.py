@@ -48,6 +48,7 @@ def preview(
     if study is not None and (waiting or only):
         starts = {arm: checks.look_at_start(arm, run) for arm, run in arms.items()}
         checks.check_differences(arms, starts, study.baseline)
+    unchanged = checks.find_unchanged(arms) if study is None and (waiting or only) else {}
     baseline = study.baseline if study else next(iter(arms))
     header = (*HEADER, *(START_HEADER if starts else ()))
     rows = [header, *(_row(arms, baseline, arm, starts) for arm in arms)]
@@ -56,7 +57,7 @@ def preview(
         _matching(arms, baseline),
         *_overlaps(arms),
         *_tuned_on_what_is_reported(arms, study),
-        *_remarks(arms, starts),
+        *_remarks(arms, starts, unchanged),
         *_by_rule(study),
     ]:
         print(line)
@@ -134,7 +135,11 @@ def _some(arms: Sequence[str]) -> str:
     return f"{', '.join(arms[:SHOWN_ARMS])}{more}"
 
 
-def _remarks(arms: Mapping[str, PlannedRun], starts: Mapping[str, checks.Start]) -> list[str]:
+def _remarks(
+    arms: Mapping[str, PlannedRun],
+    starts: Mapping[str, checks.Start],
+    unchanged: Mapping[str, str],
+) -> list[str]:
     """Return the warnings, each once, with the arms it applies to."""
     by_text: dict[str, list[str]] = {}
     for arm, run in arms.items():
@@ -146,6 +151,8 @@ def _remarks(arms: Mapping[str, PlannedRun], starts: Mapping[str, checks.Start])
         elif start and start.expected is not None and abs(start.loss - start.expected) > 0.5:
             expected = f"{start.expected:.2f} nats"
             texts.append(f"starts far from the {expected} its initialisation should give")
+        if other := unchanged.get(arm):
+            texts.append(f"identical: changes nothing, as it starts just as {other!r}")
         for text in texts:
             by_text.setdefault(text, []).append(arm)
     return [f"warning: {text} ({_some(named)})." for text, named in by_text.items()]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import shutil
+import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -12,6 +13,7 @@ import numpy as np
 import pytest
 from harness.commands import Answer, python
 
+from lm_experiments import registry
 from lm_experiments.rundir.documents import (
     DocumentLosses,
     read_document_losses,
@@ -235,6 +237,38 @@ def test_what_is_not_there_is_not_known(folder: Path, check: Check) -> None:
     unknown = {name for name, line in lines.items() if line.startswith("not known ")}
     assert unknown == {DOCUMENTS, TABLE, LOSSES}
     assert run.name in lines[LOSSES] and run.name in lines[DOCUMENTS]
+
+
+MINE = """
+from lm_experiments.model import register
+from lm_experiments.model.norms import NormOptions, RMSNorm
+
+@register("norm", "mine", NormOptions)
+class Mine(RMSNorm):
+    \"\"\"RMSNorm under another name.\"\"\"
+"""
+
+
+def test_code_of_the_users_own_is_named_again(
+    train: Callable[..., Answer], check: Check, tmp_path: Path
+) -> None:
+    """No code is run from a run directory; without it, what rests on it is not known."""
+    (tmp_path / "mine.py").write_text(MINE)
+    code = f"code_paths=[{tmp_path / 'mine.py'}]"
+    assert train("-m", "norm=mine", "seed=0", code, "name=own").code == 0
+    forget("mine")
+    lines = check(Path("runs/own"), 0)
+    unknown = {name for name, line in lines.items() if line.startswith("not known ")}
+    assert unknown == {HASH, LOSSES}
+    assert "code_paths=[" in lines[LOSSES]
+    assert all(line.startswith("yes ") for line in check(Path("runs/own"), 0, code).values())
+
+
+def forget(name: str) -> None:
+    """Let a component be unknown, as it is to a process that has not loaded its file."""
+    del registry._components["norm"][name]
+    for module in [name for name in sys.modules if name.startswith("lm_experiments_code_")]:
+        del sys.modules[module]
 
 
 def test_words_that_are_not_understood_are_refused(

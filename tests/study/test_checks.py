@@ -81,6 +81,29 @@ def test_post_norm_without_warm_up_is_named(text_file: Path, cache_dir: Path) ->
     assert "post-norm without warm-up" in warning
 
 
+def test_an_arm_of_a_plain_sweep_that_changes_nothing_is_named(
+    train: Callable[..., Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A window as long as the context is none; one that is shorter is one."""
+    words = ("-m", "model.attention.window=null,8,16", "model.dropout=0.1")
+    answer = train(*words, "plan=true")
+    assert answer.code == 0, answer.err
+    warned = "warning: identical: changes nothing, as it starts just as 'window=null' (window=16)."
+    assert warned in answer.out
+    assert answer.out.count("changes nothing") == 1
+    monkeypatch.setattr("lm_experiments.study.checks.SOUGHT_WEIGHTS", 100)
+    assert "changes nothing" not in train(*words, "plan=true").out
+
+
+@pytest.mark.parametrize(
+    "axis", ["optimizer.lr=1e-3,1e-2", "model.dropout=0.1,0.2", "position=none,sinusoidal"]
+)
+def test_arms_that_change_something_are_not_named(axis: str, train: Callable[..., Any]) -> None:
+    answer = train("-m", axis, "plan=true")
+    assert answer.code == 0, answer.err
+    assert "changes nothing" not in answer.out
+
+
 def test_a_run_that_fails_at_init_burns_no_budget(train: Callable[..., Any]) -> None:
     answer = train("-m", "norm=none,rmsnorm", *DEEP, "trainer.max_steps=4", "name=deep")
     assert answer.code == 0, answer.err
