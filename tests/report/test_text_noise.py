@@ -81,7 +81,7 @@ def test_every_format_splits_the_error(sweep: SweepFactory) -> None:
     assert (record["documents"], float(record["se_documents"])) == ("40", noise.document_error)
     assert float(record["new_text_low_95"]) == noise.low
     assert json.loads(json_text(table))["contrasts"][0]["noise"] == dataclasses.asdict(noise)
-    assert "over the 40 documents of the validation text" in text_notes(table)[0]
+    assert "over the 40 documents measured on" in text_notes(table)[0]
 
 
 def test_a_verdict_that_hangs_on_a_few_documents_is_named(sweep: SweepFactory) -> None:
@@ -107,10 +107,12 @@ def test_below_twenty_documents_the_error_is_not_shown(sweep: SweepFactory) -> N
     table = build_table(collect(sweep.plan()))
     assert table.comparisons[0].noise is None and "se docs" not in cells(table, "new arm")
     [line] = text_notes(table)
-    assert line.startswith("The validation text has 19 documents, fewer than the 20")
+    assert line.startswith("The text measured on has 19 documents, fewer than the 20")
 
 
-@pytest.mark.parametrize("case", ["lacks a file", "other tokens", "other text", "fails"])
+@pytest.mark.parametrize(
+    "case", ["lacks a file", "other tokens", "other text", "other loss", "fails"]
+)
 def test_the_error_is_left_out_where_runs_do_not_share_their_documents(
     sweep: SweepFactory, case: str
 ) -> None:
@@ -121,6 +123,8 @@ def test_the_error_is_left_out_where_runs_do_not_share_their_documents(
         changes: dict[str, object] = {}
         if case == "other text" and last:
             changes = {"data_hash": "e" * 64}
+        if case == "other loss" and last:
+            changes = {"val_loss": 3.0, "bits_per_byte": 1.5}
         if case == "fails" and last:
             changes = {"outcome": "diverged"}
         exists = case != "lacks a file" or not last

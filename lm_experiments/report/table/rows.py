@@ -274,9 +274,8 @@ def _sides(
     for run in sweep.runs:
         if run.role == role:
             runs[run.arm].append(run)
-    comparisons = compare(plan, runs, sweep.complete, tuned)
-    if plan.metric in ("val_loss", "test_loss"):
-        comparisons = with_text_noise(comparisons, runs)
+    found = compare(plan, runs, sweep.complete, tuned)
+    comparisons = with_text_noise(found, runs, plan.metric)
     sides = {}
     for arm in sweep.arms:
         # Of a seed that was trained twice, the last run counts.

@@ -1,4 +1,4 @@
-"""The sentences on how far differences depend on the validation text."""
+"""The sentences on how far differences depend on the text they are measured on."""
 
 from __future__ import annotations
 
@@ -18,25 +18,24 @@ def text_notes(table: Table) -> list[str]:
     tuning = ", without the noise of tuning" if table.tune else ""
     lines = [
         "se seeds and se docs are standard errors of the difference, over seeds and over the "
-        f"{documents} documents of the validation text; the interval for new text is for fresh "
+        f"{documents} documents measured on; the interval for new text is for fresh "
         f"seeds and a fresh text of the same kind{tuning}."
     ]
     if bound := [item.arm for item in table.comparisons if _bound_to_text(item)]:
         lines.append(
-            f"For {listed(bound)} the verdict holds for this validation text; for other text of "
-            "the same kind the difference is unresolved (its interval for new text holds zero)."
+            f"For {listed(bound)} the verdict holds for the text measured on; for other text "
+            "of the same kind the difference is unresolved (its interval for new text holds zero)."
         )
     return lines
 
 
 def _too_few(table: Table) -> list[str]:
-    if table.metric != "val_loss" or not table.comparisons:
-        return []
-    counts = {document_count(run) for run in table.sweep.runs if run.usable} - {None}
-    if not counts or max(filter(None, counts), default=0) >= FEWEST_DOCUMENTS:
+    found = (document_count(run, table.metric) for run in table.sweep.runs if run.usable)
+    counts = sorted({count for count in found if count})
+    if not table.comparisons or not counts or counts[-1] >= FEWEST_DOCUMENTS:
         return []
     return [
-        f"The validation text has {' or '.join(map(str, sorted(filter(None, counts))))} documents, "
+        f"The text measured on has {' or '.join(map(str, counts))} documents, "
         f"fewer than the {FEWEST_DOCUMENTS} that a reliable error over documents takes, so that "
         "error is not shown: differences are for this text."
     ]
