@@ -20,7 +20,8 @@ LENGTH = 13
 MOST = 1 << 23
 """The most hashes kept of one part's documents or sequences: 64 MiB."""
 
-PIECES = 64
+PIECES = 256
+KNOWN_WORDS = 1 << 17
 _FACTOR = np.uint64(0x9E3779B97F4A7C15)
 _SPACES = bytes.maketrans(string.punctuation.encode(), b" " * len(string.punctuation))
 
@@ -88,11 +89,20 @@ class Sample:
         return len(own), len(np.intersect1d(own, others, assume_unique=True))
 
 
+class WordHashes(dict[bytes, int]):
+    """The hash of each word, kept since most words return."""
+
+    def __missing__(self, word: bytes) -> int:
+        self[word] = found = _hash(word)
+        return found
+
+
 class PartText:
     """The documents and sequences of one part, as samples of their hashes."""
 
     def __init__(self) -> None:
         self._documents, self._sequences = Sample(), Sample()
+        self._words = WordHashes()
 
     def add(self, texts: Sequence[str]) -> None:
         """Add documents."""
@@ -100,7 +110,9 @@ class PartText:
         self._documents.add(np.fromiter(hashes, np.uint64, len(texts)))
         pieces = _pieces(texts)
         while batch := list(itertools.islice(pieces, PIECES)):
-            self._sequences.add(_sequences(batch))
+            self._sequences.add(_sequences(batch, self._words))
+            if len(self._words) > KNOWN_WORDS:
+                self._words.clear()
 
     def overlap(self, train: PartText) -> Overlap:
         """Return what of this part occurs in the training part."""
@@ -126,9 +138,8 @@ def _pieces(texts: Iterable[str]) -> Iterator[list[bytes]]:
             yield words
 
 
-def _sequences(pieces: Sequence[Sequence[bytes]]) -> Hashes:
+def _sequences(pieces: Sequence[Sequence[bytes]], hashes: WordHashes) -> Hashes:
     """Return the hash of each sequence of each piece."""
-    hashes = {word: _hash(word) for word in set(itertools.chain.from_iterable(pieces))}
     sizes = list(map(len, pieces))
     every = itertools.chain.from_iterable(pieces)
     words = np.fromiter(map(hashes.__getitem__, every), np.uint64, sum(sizes))
