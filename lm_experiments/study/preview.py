@@ -11,9 +11,10 @@ import torch
 from lm_experiments.data import EvaluationBatches, overlap_lines
 from lm_experiments.launch.launcher import Launcher
 from lm_experiments.model import build_model
-from lm_experiments.rundir.results import DONE
+from lm_experiments.rundir.results import DONE, read_result
 from lm_experiments.rundir.study import TUNE, Study
 from lm_experiments.rundir.words import aligned, duration
+from lm_experiments.source import training_hash
 from lm_experiments.study import checks
 from lm_experiments.study.plan import PlannedRun, corpus_of, distinct
 from lm_experiments.training.config import RunConfig
@@ -59,6 +60,7 @@ def preview(
         *_tuned_on_what_is_reported(arms, study),
         *_remarks(arms, starts, unchanged),
         *_by_rule(study),
+        *_other_code(runs, waiting),
     ]:
         print(line)
     if launcher is not None and launcher.share is not None:
@@ -172,6 +174,22 @@ def _by_rule(study: Study | None) -> list[str]:
         f"seeds by rule: only undecided arms go on after {looks} seeds; at most {none.largest} "
         f"runs to compare, {clear.expected:.0f} expected where every arm differs by "
         f"{CLEAR_EFFECT:g} sds of a run, {none.expected:.0f} where none differs."
+    ]
+
+
+def _other_code(runs: Sequence[PlannedRun], waiting: Sequence[PlannedRun]) -> list[str]:
+    """Return the warning that finished runs are of another program than those to be trained."""
+    done = [result for run in runs if run.status == DONE and (result := read_result(run.directory))]
+    others = [result for result in done if result.code_hash not in (None, training_hash())]
+    if not others or not waiting:
+        return []
+    commits = dict.fromkeys(
+        f"{r.commit or 'unknown'}"[:12] + "+dirty" * bool(r.dirty) for r in others
+    )
+    return [
+        f"warning: {len(others)} of the {len(done)} runs done already were trained by other code "
+        f"(commit {', '.join(commits)}), and one table does not hold both; go back to that code, "
+        "or type name=... to train all with this one."
     ]
 
 

@@ -24,7 +24,7 @@ from lm_experiments.rundir.results import (
     Result,
     RunError,
 )
-from lm_experiments.source import source_hash, version_of
+from lm_experiments.source import training_hash, version_of
 from lm_experiments.training.config import RunConfig
 from lm_experiments.training.history import History
 from lm_experiments.training.metrics import perplexity
@@ -184,7 +184,7 @@ def _git(*arguments: str) -> str | None:
 _LOADED: dict[str, Any] = {
     "commit": _git("rev-parse", "HEAD"),
     "dirty": bool(_git("status", "--porcelain", "--untracked-files=no", "--", "..")),
-    "code_hash": source_hash(),
+    "code_hash": training_hash(),
     "versions": {
         "python": platform.python_version(),
         **{name: version_of(name) for name in PACKAGES},

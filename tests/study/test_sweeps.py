@@ -235,6 +235,16 @@ def test_controls_of_one_command_are_arms_of_their_own(train: Callable[..., Any]
     assert "3 runs: 3 arms" in answer.out
 
 
+def test_runs_of_other_code_are_told_before_more_are_trained(train: Callable[..., Any]) -> None:
+    words = ("-m", "ffn=relu", "trainer.max_steps=1", "name=told")
+    assert train(*words, "seed=0,1").code == 0
+    for path in Path("runs/told").glob("*-s1-*/result.json"):
+        path.write_text(re.sub('"code_hash": "[^"]*"', '"code_hash": "other"', path.read_text()))
+    told = "warning: 1 of the 2 runs done already were trained by other code"
+    assert told in train(*words, "seed=0,1,2", "plan=true").out
+    assert "other code" not in train(*words, "seed=0,2", "plan=true").out
+
+
 def test_texts_of_one_name_are_arms_of_their_own(train: Callable[..., Any]) -> None:
     for name in ("a", "b"):
         Path(name).mkdir()
