@@ -17,7 +17,7 @@ from lm_experiments.errors import InputError
 from lm_experiments.report.collect import Run, read_run
 from lm_experiments.rundir.live import max_steps_of
 from lm_experiments.rundir.metrics import last_rows
-from lm_experiments.rundir.names import CONFIG, METRICS, RESULT
+from lm_experiments.rundir.names import METRICS
 from lm_experiments.rundir.results import (
     CUT_SHORT,
     DONE,
@@ -175,7 +175,8 @@ def _ended(run: Run) -> RunStatus:
         val_loss=result.val_loss,
         tokens_per_second=result.tokens_per_second,
         seconds=result.seconds,
-        whole=_wall_seconds(run.directory, result.seconds) if full and result.seconds else None,
+        # The last process of a run that was continued is not the whole run.
+        whole=max(result.seconds, result.wall_seconds or 0.0) if full and result.seconds else None,
     )
 
 
@@ -216,17 +217,3 @@ def _with_time_left(runs: Sequence[RunStatus]) -> list[RunStatus]:
         else run
         for run in runs
     ]
-
-
-def _wall_seconds(directory: Path, seconds: float) -> float:
-    """Return how long a run took from its configuration to its result.
-
-    Files that were copied, or a run that was continued later, tell nothing; then its training
-    alone counts, as its result has it.
-    """
-    try:
-        begun = (directory / CONFIG).stat().st_mtime
-    except OSError:
-        return seconds
-    wall = (directory / RESULT).stat().st_mtime - begun
-    return wall if seconds <= wall <= 3 * seconds + 60 else seconds

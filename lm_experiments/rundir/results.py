@@ -56,6 +56,7 @@ class Result:
         match: the rule by which feed-forwards were made comparable, within ``match_tolerance``.
         flops_per_token: of training, forward and backward.
         seconds: of training, validation not counted.
+        wall_seconds: from the start of its last process to its result.
         learning_rate: the peak.
         strategy: single, ddp or fsdp.
         wandb: what the mirror in W&B became: online, offline, disabled or none.
@@ -88,6 +89,7 @@ class Result:
     flops_per_token: int | None = None
     train_flops: int | None = None
     seconds: float | None = None
+    wall_seconds: float | None = None
     tokens_per_second: float | None = None
     learning_rate: float | None = None
     device: str | None = None

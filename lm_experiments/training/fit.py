@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 import os
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
@@ -83,6 +84,7 @@ class Run:
     ) -> None:
         self.run_dir = run_dir
         self.world = world
+        self.started = time.perf_counter()
         self.signals = StopSignals()
         self.config = config
         self.identity = identity
@@ -208,11 +210,11 @@ class Run:
                 self.loggers.finish(0 if status == DONE else 1)
 
     def _facts(self) -> dict[str, Any]:
-        identity = self.identity.hashes
+        known = {**self.identity.hashes, "wall_seconds": time.perf_counter() - self.started}
         if self.device is None:
-            return identity
+            return known
         return {
-            **identity,
+            **known,
             "device": self.device.type,
             "world_size": self.world.size,
             "strategy": self.device.strategy,

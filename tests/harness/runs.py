@@ -9,7 +9,7 @@ from typing import Any
 
 import torch
 
-TIMING = ("seconds", "tokens_per_second", "peak_memory_bytes")
+TIMING = ("seconds", "wall_seconds", "tokens_per_second", "peak_memory_bytes")
 
 
 def rows(run: Path) -> list[dict[str, Any]]:
