@@ -98,6 +98,7 @@ def test_forest_of_a_tuned_study_shows_the_common_setting_too(
     study: StudyFactory, figures: list[Figure]
 ) -> None:
     study.tuned = True
+    study.root = study.root.with_name("norms_size-tiny_max_steps-10_val_fraction-0.005")
     table = build_table(collect(study.whole()))
     assert draw_forest(table, study.root / "forest.png")
     [axes] = figures[0].axes

@@ -19,6 +19,7 @@ WORD_WIDTH = 0.073
 LINE_WIDTH, BAND_WIDTH = 1.8, 7.0
 FAR = 8.0
 LONGEST_LABEL = 44
+TITLE_SIZE, LONGEST_TITLE = 12.0, 90  # A longer title, of a sweep with a long name, is set smaller.
 MOST_ROWS = 60
 NEUTRAL = "#666666"
 
@@ -82,7 +83,8 @@ def interval_panel(
         panel = (left, BOTTOM / height, 1 - left - right, 1 - (TOP + BOTTOM) / height)
         axes = figure.add_axes(panel)
         _frame(axes, labels, x_label)
-        figure.text(0.1 / WIDTH, 1 - 0.3 / height, title, size=12, color=INK, va="center")
+        size = TITLE_SIZE * min(1.0, LONGEST_TITLE / len(title))
+        figure.text(0.1 / WIDTH, 1 - 0.3 / height, title, size=size, color=INK, va="center")
         axes.set_xlim(*limits([bar.estimate for bar in bars if bar.estimate], margin))
         for place, bar in enumerate(shown):
             _row(axes, place, bar)

@@ -28,13 +28,14 @@ CURVATURE = 0.01
 class Rates:
     """Of many studies: shares with a false claim, and of intervals that hold the truth.
 
+    `coverage` is that of the intervals of all arms, `lowest_coverage` that of one arm.
     `found` is the share of studies whose first arm has a verdict of the sign of its effect, and
     `equivalent` the share in which any arm is called so.
     """
 
     false_claims: float
+    coverage: float
     lowest_coverage: float
-    highest_coverage: float
     found: float
     equivalent: float
 
@@ -123,8 +124,8 @@ def counted(found: list[list[Comparison]], effects: list[float]) -> Rates:
     coverage = covered / total
     return Rates(
         wrong / total,
+        float(coverage.mean()),
         float(coverage.min()),
-        float(coverage.max()),
         right / total,
         equivalent / total,
     )

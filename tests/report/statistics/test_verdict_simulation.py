@@ -23,9 +23,9 @@ def test_arms_that_do_nothing_are_rarely_called_better_or_worse(
 ) -> None:
     found = rates(kind, STUDIES, arms, seeds)
     assert found.false_claims <= 0.05
-    # With three seeds and rare outliers the intervals cover 97 %.
-    highest = 0.975 if "skewed" in kind else 0.97
-    assert 0.93 < found.lowest_coverage <= found.highest_coverage < highest
+    # With three seeds and rare outliers in all arms the intervals cover 97 %.
+    assert found.lowest_coverage > 0.93
+    assert found.coverage < (0.975 if kind == "skewed" else 0.97)
 
 
 @pytest.mark.parametrize("tuning_seeds", [3, 5])
@@ -42,7 +42,7 @@ def test_four_run_sds_are_found_with_five_seeds() -> None:
     found = rates("equal", STUDIES, 4, 5, POWER_EFFECT)
     assert found.found >= 0.8
     assert found.false_claims <= 0.05
-    assert 0.93 < found.lowest_coverage <= found.highest_coverage < 0.97
+    assert 0.93 < found.lowest_coverage <= found.coverage < 0.97
 
 
 def test_an_effect_as_large_as_the_margin_is_rarely_called_equivalent() -> None:
@@ -52,7 +52,7 @@ def test_an_effect_as_large_as_the_margin_is_rarely_called_equivalent() -> None:
 
 
 def _print_all() -> None:
-    print(f"{'noise':34} claims  coverage      found", flush=True)
+    print(f"{'noise':34} claims coverage lowest found", flush=True)
     for kind in SPREADS:
         for arms, seeds in ((4, 3), (4, 5), (12, 3), (12, 5)):
             _print(f"{kind}, {arms} arms, n = {seeds}", rates(kind, STUDIES, arms, seeds))
@@ -66,8 +66,8 @@ def _print_all() -> None:
 
 
 def _print(name: str, found: Rates) -> None:
-    coverage = f"{found.lowest_coverage:.3f} to {found.highest_coverage:.3f}"
-    print(f"{name:34} {found.false_claims:.3f}   {coverage}  {found.found:.3f}", flush=True)
+    coverage = f"{found.coverage:.3f} {found.lowest_coverage:.3f}"
+    print(f"{name:34} {found.false_claims:.3f}  {coverage}  {found.found:.3f}", flush=True)
 
 
 if __name__ == "__main__":
