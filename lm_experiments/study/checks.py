@@ -158,12 +158,14 @@ def check_differences(
 def find_unchanged(arms: Mapping[str, PlannedRun]) -> dict[str, str]:
     """Return the arms of a plain sweep that start and are optimised as an earlier one, and it.
 
-    Only arms with equal parts are looked at. None are where that would take long, and none that
-    raises: its run will say why.
+    Only arms with equal parts are looked at. None are where that would take long, none that raises,
+    as its run will say why, and none with code of the user's own, which could end this process.
     """
     alike: dict[Any, list[str]] = defaultdict(list)
     for label, run in arms.items():
         config = run.config
+        if config.code_paths:
+            continue
         optimised = (config.optimizer, config.schedule, config.trainer.max_steps)
         read = (config.data.corpus, config.data.batch_size, config.tokenizer)
         alike[repr((run.ledger, optimised, read, config.trainer.precision))].append(label)
