@@ -14,6 +14,7 @@ from numpy.typing import NDArray
 from lm_experiments.data.config import DataConfig
 from lm_experiments.data.file_cache import Facts, cached_scan
 from lm_experiments.data.hashing import hash_of
+from lm_experiments.data.lfs import check_pulled
 from lm_experiments.data.store import CHUNK_TOKENS, DTYPES, ShardedTokens, Tokens, TokenStore
 from lm_experiments.data.tokenizers.base import Tokenizer
 from lm_experiments.errors import InputError
@@ -23,6 +24,7 @@ HEADER_INTS = 256
 VERSIONS = {20240520: (1, "uint16"), 20240801: (7, "uint32")}
 # Files with 8-byte ids are recognised, in order to be refused.
 WIDTHS = {**DTYPES, "uint64": np.dtype(np.uint64).newbyteorder("<")}
+FOREIGN = {b"LMTOKENS": "a token store of prepared data", b"\x93NUMPY": "a NumPy array"}
 PATTERNS = {"train": "*train*.bin", "val": "*val*.bin"}
 
 
@@ -92,7 +94,7 @@ def _scan(path: Path) -> Facts:
     digest = hashlib.sha256()
     for start in range(0, len(content), CHUNK_TOKENS):
         chunk = content[start : start + CHUNK_TOKENS]
-        digest.update(chunk)
+        digest.update(chunk.data)
         largest |= {n: max(top, int(chunk.view(WIDTHS[n]).max())) for n, top in largest.items()}
     return {"sha256": digest.hexdigest(), "largest": largest, "dtype": dtype}
 
@@ -122,6 +124,14 @@ def _map(path: Path, dtype: str) -> Tokens:
 
 def _header(path: Path) -> tuple[int, str | None]:
     """Return the size of the header and the type of the ids it names, (0, None) without one."""
+    check_pulled(path)
+    with path.open("rb") as file:
+        start = file.read(max(map(len, FOREIGN)))
+    for beginning, kind in FOREIGN.items():
+        if start.startswith(beginning):
+            raise InputError(
+                f"{path} is {kind} and not a file of bare token ids; leave it out of data.path"
+            )
     size = path.stat().st_size
     offset, dtype, promised = 0, None, 0
     first = np.fromfile(path, dtype="<i4", count=3)
@@ -165,7 +175,7 @@ def _store(
         bytes=text_bytes,
         vocab_size=tokenizer.vocab_size,
         tokenizer_fingerprint=tokenizer.fingerprint,
-        unknown=0,
+        altered=0,
     )
 
 
