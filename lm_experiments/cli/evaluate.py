@@ -183,10 +183,10 @@ def _texts(subjects: Sequence[_Subject], data: DataConfig | None) -> list[Encode
         name = subject.tokenizer.fingerprint
         if name not in encoded:
             text = encoded[name] = encode(documents_to_evaluate(data, CACHE), subject.tokenizer)
-            if text.unknown:
+            if text.altered:
                 print(
-                    f"warning: {text.unknown} of {len(text.tokens)} tokens are characters that the "
-                    f"tokenizer of {subject.name} does not know; its bits per byte are too low.",
+                    f"warning: {text.altered} documents do not come back from the tokens of "
+                    f"{subject.name}; what is lost costs no bits, so bits/byte is not known.",
                     file=sys.stderr,
                 )
     return [encoded[subject.tokenizer.fingerprint] for subject in subjects]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import re
 from dataclasses import dataclass
 from typing import Annotated, Any
 
@@ -41,6 +42,10 @@ PARTS = {"train": "training", "val": "validation", "test": "test"}
 STREAMED = tuple(name for name, options in CORPORA.items() if options is _STREAMED)
 """The corpora that are read through `datasets`, a batch of documents at a time."""
 
+# Hydra leaves the backslashes of a quoted word as they are.
+ESCAPES = {"n": "\n", "r": "\r", "t": "\t"}
+ESCAPE = re.compile(r"\\([nrt])")
+
 
 @dataclass(frozen=True)
 class DataConfig:
@@ -50,8 +55,8 @@ class DataConfig:
         name: the corpus: kjv, text, tokens, hf, or a dataset known by name.
         path: a file, folder or glob of text; the folder of ``.bin`` files for tokens; the folder
             with a copy of a dataset, null to download it.
-        separator: cuts text files into documents; null takes whole files, and each line of a
-            dataset of text files.
+        separator: cuts text files into documents; \\n, \\r and \\t in it are line breaks and a tab.
+            null takes whole files, and each line of a dataset of text files.
         val_fraction: the share of the UTF-8 bytes that is for validation.
         test_fraction: the share held out from training, validation and tuning, and measured once
             after training; 0 for none. It is taken from what would be training text.
@@ -107,6 +112,9 @@ class DataConfig:
                 f"text beside data.val_fraction={self.val_fraction}; type for example "
                 "data.test_fraction=0.05, or 0 for no test text"
             )
+        if self.separator is not None:
+            read = ESCAPE.sub(lambda found: ESCAPES[found[1]], self.separator)
+            object.__setattr__(self, "separator", read)
         if self.separator == "":
             raise InputError("data.separator is empty; type data.separator=null for whole files")
         for option in ("max_documents", "max_bytes"):
@@ -174,6 +182,11 @@ class DataConfig:
                 )
         if self.name not in STREAMED:
             return
+        if self.separator is not None and set("\r\n") & set(self.separator):
+            raise InputError(
+                f"data.separator={self.separator!r} has line breaks, but the files of "
+                f"data={self.name} are read line by line; type data=text to cut there"
+            )
         if self.split == "tail":
             raise InputError(
                 "data.split='tail' cannot be cut from a corpus that is streamed; "

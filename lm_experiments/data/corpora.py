@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import itertools
 import json
+import logging
 from dataclasses import dataclass
 from functools import cached_property, lru_cache
 from importlib.metadata import PackageNotFoundError, files
@@ -13,8 +14,11 @@ from pathlib import Path
 from lm_experiments.data.config import DataConfig
 from lm_experiments.data.file_cache import Stamp, stamp
 from lm_experiments.data.hashing import hash_of
+from lm_experiments.data.lfs import check_pulled
 from lm_experiments.data.split import split_rule
 from lm_experiments.errors import InputError
+
+logger = logging.getLogger(__name__)
 
 KJV_FILE = "bible/data/kjv.jsonl"
 KJV_FILE_SHA256 = "51a4d6ed5592001b9386e2f292d3953132a2662240eb8ad08533d625f1259717"
@@ -133,14 +137,14 @@ def _kjv_bytes() -> bytes:
 
 def _load_text(config: DataConfig) -> Documents:
     """Return one document per file, or per part between separators, without blank ones."""
-    texts: list[str] = []
-    for path in _text_files(config):
-        content = _read_utf8(path)
-        if config.separator is None:
-            texts.append(content)
-        else:
-            # The line breaks around a separator are not part of the documents.
-            texts.extend(part.strip("\r\n") for part in content.split(config.separator))
+    contents = [_read_utf8(path) for path in _text_files(config)]
+    texts = contents
+    if config.separator is not None:
+        cut = (content.split(config.separator) for content in contents)
+        # The line breaks around a separator are not part of the documents.
+        texts = [part.strip("\r\n") for part in itertools.chain.from_iterable(cut)]
+        if len(texts) == len(contents):
+            warn_uncut(config.separator, config.path)
     texts = [text for text in texts if text.strip()]
     if not texts:
         raise InputError(
@@ -149,8 +153,19 @@ def _load_text(config: DataConfig) -> Documents:
     return Documents(texts)
 
 
+def warn_uncut(separator: str, where: object) -> None:
+    """Say that a separator cuts nothing."""
+    logger.warning(
+        "data.separator=%r occurs nowhere in %s, so that each file is one document; type "
+        "data.separator= as it stands there, or null",
+        separator,
+        where,
+    )
+
+
 def _read_utf8(path: Path) -> str:
     try:
+        check_pulled(path)
         return path.read_bytes().decode().removeprefix("\ufeff")
     except UnicodeDecodeError as error:
         raise InputError(

@@ -105,6 +105,8 @@ def _write(
             sizes = [digests[name].add(text) for text in batch]
             contents[name].add(batch)
             encoded = tokenizer.encode_batch(batch)
+            if name != "train":
+                writers[name].add_altered(tokenizer.altered(batch, encoded))
             for ids, text_bytes in zip(encoded, sizes, strict=True):
                 writers[name].add(ids, text_bytes)
             progress.add(len(batch), sum(sizes), sum(map(len, encoded)) + len(encoded))

@@ -12,9 +12,10 @@ from pathlib import Path
 from typing import Any
 
 from lm_experiments.data.config import DataConfig
-from lm_experiments.data.corpora import is_hidden
+from lm_experiments.data.corpora import is_hidden, warn_uncut
 from lm_experiments.data.file_cache import cached_scan, content_sha256
 from lm_experiments.data.hashing import hash_of
+from lm_experiments.data.lfs import check_pulled
 from lm_experiments.errors import InputError
 
 BATCH_ROWS = 1000
@@ -71,6 +72,10 @@ class Dataset:
         # In plain text files each row is a line, not a document.
         self._has_lines = hasattr(self._builder.config, "sample_by")
         self._check_splits()
+        if config.path:
+            for split in self.splits:
+                for file in self.files(split):
+                    check_pulled(Path(file))
 
     @property
     def splits(self) -> list[str]:
@@ -89,7 +94,7 @@ class Dataset:
         """
         texts: Iterable[str] = self._rows(split)
         if self._has_lines and self.config.separator is not None:
-            texts = cut(texts, self.config.separator)
+            texts = cut(texts, self.config.separator, self._where)
         not_blank = (text for text in texts if text.strip())
         return limited(not_blank, self.config.max_documents, self.config.max_bytes)
 
@@ -195,15 +200,22 @@ class Dataset:
             ) from error
 
 
-def cut(lines: Iterable[str], separator: str) -> Iterator[str]:
-    """Split lines of text into documents at a separator, without the line breaks around it."""
+def cut(lines: Iterable[str], separator: str, where: str) -> Iterator[str]:
+    """Split lines of text into documents at a separator, without the line breaks around it.
+
+    A separator that is not found in the text of `where` is warned of.
+    """
     document: list[str] = []
+    is_found = False
     for line in lines:
         *ends, rest = line.split(separator)
+        is_found = is_found or bool(ends)
         for end in ends:
             yield "\n".join([*document, end]).strip("\r\n")
             document.clear()
         document.append(rest)
+    if not is_found:
+        warn_uncut(separator, where)
     yield "\n".join(document).strip("\r\n")
 
 

@@ -26,6 +26,7 @@ from lm_experiments.data.token_files import open_token_files
 from lm_experiments.data.tokenizers import (
     Tokenizer,
     files_hash,
+    is_exact,
     load_tokenizer,
     train_tokenizer,
 )
@@ -77,6 +78,9 @@ def prepare(data: DataConfig, tokenizer: Choice, cache_dir: Path) -> PreparedDat
     known = [field.name for field in fields_of(options.__class__) if field.use.in_hash]
     chosen = {name: getattr(options, name) for name in known}
     chosen |= {"name": tokenizer.name, "files": files_hash(tokenizer)}
+    if not is_exact(tokenizer):
+        # Folders of earlier versions do not say what is lost.
+        chosen["altered"] = True
     folder_key = hash_of({"data": key, "tokenizer": chosen, "store": VERSION})
     directory = cache_dir / f"{data.name}-{tokenizer.name}-{folder_key[:12]}"
     prepared = _reuse(directory, data.parts)
@@ -88,13 +92,15 @@ def prepare(data: DataConfig, tokenizer: Choice, cache_dir: Path) -> PreparedDat
                 _build(data, tokenizer, directory, key)
                 prepared = _open(directory, data.parts)
     for part, store in prepared.held_out.items():
-        if store.unknown:
+        if store.altered:
             logger.warning(
-                "%d of %d %s tokens are characters that the training text lacks; they are encoded "
-                "as unknown, which makes bits per byte too low",
-                store.unknown,
-                len(store.tokens),
+                "%d of %d %s documents do not come back from their tokens, since tokenizer=%s "
+                "changes text or lacks characters; what is lost costs no bits, so bits per byte "
+                "stay empty",
+                store.altered,
+                store.documents,
                 PARTS[part],
+                tokenizer.name,
             )
     return prepared
 

@@ -58,9 +58,10 @@ DTYPES: dict[str, np.dtype[np.unsignedinteger[Any]]] = {
 class TokenStore:
     """The tokens of all documents in order, each document followed by one end-of-text token.
 
-    `tokens` has shape (token count,) and type uint16 or uint32. `bytes` is the number of UTF-8
-    bytes of the text, `unknown` the number of unknown tokens. `bytes` and `documents` are None if
-    they are not known, as for the token files of other projects.
+    `tokens` has shape (token count,) and type uint16 or uint32. `altered` is
+    how many documents of held-out text do not come back from their tokens. `bytes` is the number of
+    UTF-8 bytes of the text, None if some documents do not come back. `bytes` and `documents` are
+    None if they are not known, as for the token files of other projects.
     """
 
     path: Path
@@ -69,7 +70,7 @@ class TokenStore:
     bytes: int | None
     vocab_size: int
     tokenizer_fingerprint: str
-    unknown: int
+    altered: int
 
     @classmethod
     def open(cls, path: Path, tokenizer_fingerprint: str | None = None) -> TokenStore:
@@ -94,8 +95,12 @@ class TokenStore:
         crc = _crc(np.array_split(tokens, 1 + count // CHUNK_TOKENS))
         if _checksum(header, crc) != header["crc32"]:
             raise InputError(f"{path} has a wrong checksum; prepare the data again")
-        fields = ("documents", "bytes", "vocab_size", "tokenizer_fingerprint", "unknown")
-        return cls(path, tokens, **{field: header[field] for field in fields})
+        fields = ("documents", "vocab_size", "tokenizer_fingerprint")
+        # Those of earlier versions are of exact tokenizers.
+        altered = header.get("altered", 0)
+        known = {field: header[field] for field in fields}
+        size = None if altered else header["bytes"]
+        return cls(path, tokens, bytes=size, altered=altered, **known)
 
 
 class StoreWriter:
@@ -107,7 +112,7 @@ class StoreWriter:
         self._tokenizer = tokenizer
         self._partial = path.with_name(f".{path.name}.{os.getpid()}.partial")
         self._dtype = "uint16" if tokenizer.vocab_size <= 1 << 16 else "uint32"
-        self._counts = {"tokens": 0, "documents": 0, "bytes": 0, "unknown": 0}
+        self._counts = {"tokens": 0, "documents": 0, "bytes": 0, "altered": 0}
         self._checksum = 0
 
     def __enter__(self) -> StoreWriter:
@@ -123,9 +128,10 @@ class StoreWriter:
         self._counts["tokens"] += len(ids) + 1
         self._counts["documents"] += 1
         self._counts["bytes"] += size
-        unknown = self._tokenizer.unknown_id
-        if unknown is not None:
-            self._counts["unknown"] += int(np.count_nonzero(ids == unknown))
+
+    def add_altered(self, count: int) -> None:
+        """Count documents whose text does not come back from their ids."""
+        self._counts["altered"] += count
 
     def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
         """Write the header and rename the file, or remove it after an error."""
@@ -178,7 +184,7 @@ def _read_header(path: Path) -> dict[str, Any]:
             raise ValueError(f"version {header['version']} instead of {VERSION}")
         if header["dtype"] not in DTYPES:
             raise ValueError(f"type {header['dtype']!r} instead of {', '.join(DTYPES)}")
-        for name in ("tokens", "documents", "bytes", "vocab_size", "unknown", "crc32"):
+        for name in ("tokens", "documents", "bytes", "vocab_size", "crc32"):
             if not isinstance(header[name], int) or header[name] < 0:
                 raise ValueError(f"{name} is {header[name]!r}")
         if not isinstance(header["tokenizer_fingerprint"], str):

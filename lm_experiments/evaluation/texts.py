@@ -25,31 +25,32 @@ class EncodedText:
 
     Attributes:
         tokens: shape (token count,), of an unsigned type.
-        bytes: UTF-8 bytes of the text without end-of-text tokens; None if unknown.
-        unknown: the number of unknown tokens.
+        bytes: UTF-8 bytes of the text without end-of-text tokens; None if unknown, or if some of
+            the text does not come back from its tokens.
+        altered: the number of documents that do not come back.
     """
 
     tokens: Tokens | ShardedTokens
     bytes: int | None
-    unknown: int = 0
+    altered: int = 0
 
     @classmethod
     def of(cls, store: TokenStore) -> EncodedText:
         """Return the tokens of a store, still memory-mapped."""
-        return cls(store.tokens, store.bytes, store.unknown)
+        return cls(store.tokens, store.bytes, store.altered)
 
 
 def encode(documents: Iterable[str], tokenizer: Tokenizer) -> EncodedText:
     """Encode documents; their tokens are held in memory."""
-    parts, size, unknown = [np.empty(0, dtype=np.uint32)], 0, 0
+    parts, size, altered = [np.empty(0, dtype=np.uint32)], 0, 0
     remaining = iter(documents)
     while batch := list(itertools.islice(remaining, BATCH_DOCUMENTS)):
         size += sum(len(document.encode()) for document in batch)
-        for ids in tokenizer.encode_batch(batch):
+        encoded = tokenizer.encode_batch(batch)
+        altered += tokenizer.altered(batch, encoded)
+        for ids in encoded:
             parts.append(np.append(ids, tokenizer.end_of_text_id).astype(np.uint32))
-            if tokenizer.unknown_id is not None:
-                unknown += int(np.count_nonzero(ids == tokenizer.unknown_id))
-    return EncodedText(np.concatenate(parts), size, unknown)
+    return EncodedText(np.concatenate(parts), None if altered else size, altered)
 
 
 def documents_to_evaluate(data: DataConfig, cache_dir: Path) -> Iterator[str]:

@@ -15,6 +15,7 @@ from safetensors import SafetensorError, safe_open
 from torch import Tensor, nn
 from transformers import AutoConfig
 
+from lm_experiments.data.lfs import check_pulled
 from lm_experiments.errors import InputError
 
 Shape = tuple[int, ...]
@@ -114,6 +115,7 @@ def _read(file: Path, name: str) -> Tensor:
 
 def _opened(file: Path) -> Any:
     try:
+        check_pulled(file)
         return safe_open(file, framework="pt")
     except (SafetensorError, OSError) as error:
         raise InputError(f"{file} cannot be read as safetensors: {error}.") from error

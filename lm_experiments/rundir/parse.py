@@ -59,7 +59,7 @@ def dotted(path: str, key: str) -> str:
 def unknown_key(path: str, key: str, known: Iterable[str]) -> str:
     """Return the sentence for a key that does not exist, with the nearest one that does."""
     names = list(known)
-    near = difflib.get_close_matches(key, names, n=1, cutoff=0.5)
+    near = difflib.get_close_matches(str(key), names, n=1, cutoff=0.5)
     if near:
         return f"{dotted(path, key)} is not a key; did you mean {dotted(path, near[0])}?"
     return (

@@ -171,12 +171,17 @@ def _arms(values: Any) -> dict[str, list[str]]:
         raise InputError("study.arms is not a section of arms; write label: [override, ...].")
     arms = {}
     for label, overrides in values.items():
+        if not isinstance(label, str):
+            raise InputError(
+                f"study.arms: a label is read as {label!r}, and not as the word that was written; "
+                "quote it, for example 'no': [position=none]."
+            )
         if not isinstance(overrides, list) or not all(isinstance(o, str) for o in overrides):
             raise InputError(
                 f"study.arms: the overrides of {label!r} are {overrides!r}; write them as a list, "
                 "for example [norm=none]."
             )
-        arms[str(label)] = list(overrides)
+        arms[label] = list(overrides)
     return arms
 
 

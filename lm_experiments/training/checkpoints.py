@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 import os
 import pickle
+import re
 import shutil
 import zipfile
 import zlib
@@ -24,6 +25,7 @@ if TYPE_CHECKING:
     from lightning.pytorch import Trainer
 
 FOLDER = "checkpoints"
+NAME = re.compile(r"step-[0-9]{8}\.ckpt")
 # The newest, and the one before it, should the newest turn out to be damaged.
 KEPT = 2
 # What a checkpoint takes beside its tensors, at most: names, settings, the archive itself.
@@ -179,8 +181,9 @@ def _prune(run_dir: Path, step: int) -> None:
 
 
 def _checkpoints(run_dir: Path) -> list[Path]:
-    """Return the run's checkpoints, the newest first."""
-    return sorted((run_dir / FOLDER).glob("step-*.ckpt"), reverse=True)
+    """Return the run's checkpoints, the newest first; copies under other names are none."""
+    there = (run_dir / FOLDER).glob("step-*.ckpt")
+    return sorted((path for path in there if NAME.fullmatch(path.name)), reverse=True)
 
 
 def _weights(path: Path, device: str) -> dict[str, Any]:

@@ -17,6 +17,7 @@ class History:
         self.initial_loss: float | None = None
         self.best_train_loss = math.inf
         self.best_validation_loss = math.inf
+        self.best_step: int | None = None
         self.spike_step: int | None = None
         self.bad_step: int | None = None
         self.first_gradient_norm: float | None = None
@@ -95,5 +96,6 @@ class History:
         """Remember the newest validation."""
         self.validated_step = step
         self.validation = row
-        self.best_validation_loss = min(self.best_validation_loss, row["val/loss"])
+        if row["val/loss"] < self.best_validation_loss:
+            self.best_validation_loss, self.best_step = row["val/loss"], step
         self.validation_tokens = tokens

@@ -111,6 +111,8 @@ def _losses(history: History, vocab_size: int, done: bool) -> dict[str, Any]:
         "outcome_step": step,
         "val_loss": loss,
         "val_tokens": history.validation_tokens,
+        "best_val_loss": None if history.best_step is None else history.best_validation_loss,
+        "best_step": history.best_step,
         "bits_per_byte": validation.get("val/bits_per_byte"),
         "perplexity": None if loss is None else perplexity(loss),
         "test_loss": test.get("test/loss"),

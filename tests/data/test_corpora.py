@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 from lm_experiments.data import DataConfig, content_hash, corpora, load_documents
+from lm_experiments.data.lfs import POINTER
 from lm_experiments.data.split import split_rule
 from lm_experiments.errors import InputError
 
@@ -133,4 +134,27 @@ def test_an_unreadable_file_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyP
     write(tmp_path, {"a.txt": "one"})
     monkeypatch.setattr(Path, "read_bytes", refuse)
     with pytest.raises(InputError, match=r"a\.txt cannot be read \(Permission denied\)"):
+        load_documents(text(tmp_path))
+
+
+def test_escapes_in_a_separator_are_read(tmp_path: Path) -> None:
+    write(tmp_path, {"a.txt": "one\n\ntwo\n\nthree"})
+    typed = text(tmp_path, separator=r"\n\n")
+    assert load_documents(typed).texts == ["one", "two", "three"]
+    assert typed == text(tmp_path, separator="\n\n")
+
+
+def test_a_separator_that_never_occurs_is_said(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    write(tmp_path, {"a.txt": "one</s>two", "b.txt": "three"})
+    load_documents(text(tmp_path, separator="</s>"))
+    assert not caplog.text
+    load_documents(text(tmp_path, separator="<end>"))
+    assert f"data.separator='<end>' occurs nowhere in {tmp_path}" in caplog.text
+
+
+def test_a_pointer_of_git_lfs_is_no_text(tmp_path: Path) -> None:
+    write(tmp_path, {"a.txt": f"{POINTER.decode()}v1\noid sha256:12\nsize 134\n"})
+    with pytest.raises(InputError, match=r"a\.txt is a pointer of Git LFS .* type git lfs pull"):
         load_documents(text(tmp_path))

@@ -18,6 +18,7 @@ from dataset_folders import LAYOUTS, SEPARATOR, TRAIN, VAL, as_jsonl, as_parquet
 
 from lm_experiments.data import DataConfig, encode_corpus, hub, prepare
 from lm_experiments.data.hashing import hash_of
+from lm_experiments.data.lfs import POINTER
 from lm_experiments.data.overlap import Overlap
 from lm_experiments.data.prepare import PreparedData
 from lm_experiments.data.store import StoreWriter
@@ -136,7 +137,7 @@ def test_without_a_separator_each_line_of_text_is_a_document(tmp_path: Path) -> 
 
 def test_a_separator_cuts_across_and_within_lines() -> None:
     lines = ["one", "", "still one", "END", "two", "ENDthreeEND", "four"]
-    assert list(hub.cut(lines, "END")) == ["one\n\nstill one", "two", "three", "four"]
+    assert list(hub.cut(lines, "END", "lines")) == ["one\n\nstill one", "two", "three", "four"]
 
 
 def test_limits_take_whole_documents_from_the_beginning() -> None:
@@ -388,7 +389,7 @@ def test_characters_are_those_of_all_training_text(tmp_path: Path) -> None:
     folder = as_jsonl(tmp_path / "jsonl", ["ab", "cd"], ["ae"])
     data = prepared(tmp_path, rows(folder, val_split="validation"), choose("tokenizer", "chars"))
     assert data.tokenizer.vocab_size == 6
-    assert data.val.unknown == 1
+    assert data.val.altered == 1
 
 
 @pytest.mark.parametrize("layout", sorted(LAYOUTS))
@@ -413,3 +414,19 @@ def test_the_log_says_how_much_and_how_long(
     assert "at the pace of its first" in caplog.text
     assert f"encoded {len(TRAIN) + len(VAL)} documents" in caplog.text
     assert f"{len(data.train.tokens) + len(data.val.tokens):,} tokens" in caplog.text
+
+
+def test_a_pointer_of_git_lfs_is_no_dataset(tmp_path: Path) -> None:
+    folder = as_parquet(tmp_path / "dataset")
+    shard = next(folder.rglob("*validation*.parquet"))
+    shard.write_bytes(POINTER + b"v1\n")
+    with pytest.raises(InputError, match=r"validation.* is a pointer of Git LFS"):
+        prepared(tmp_path, rows(folder, val_split="validation"))
+
+
+def test_a_separator_of_lines_is_checked(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    folder = as_text(tmp_path / "dataset")
+    with pytest.raises(InputError, match=r"has line breaks, .*; type data=text"):
+        rows(folder, separator=r"\n\n")
+    prepared(tmp_path, rows(folder, separator="<end>", val_split="validation"))
+    assert "data.separator='<end>' occurs nowhere" in caplog.text

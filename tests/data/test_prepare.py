@@ -138,8 +138,8 @@ def test_the_vocabulary_is_of_the_training_text_alone(
         caplog.clear()
         prepared = prepare(data, choose("tokenizer", "chars"), tmp_path)
         assert prepared.tokenizer.vocab_size == 5
-        assert prepared.val.unknown == 2
-        assert "2 of 3 validation tokens are characters that the training text" in caplog.text
+        assert (prepared.val.altered, prepared.val.bytes) == (1, None)
+        assert "1 of 1 validation documents do not come back from their tokens" in caplog.text
 
 
 @pytest.mark.parametrize("name", ["train.bin", "val.bin", "tokenizer.json"])

@@ -8,7 +8,15 @@ from typing import Any
 
 import pytest
 import tokenizers as hf
-from tokenizers import AddedToken, decoders, models, pre_tokenizers, processors, trainers
+from tokenizers import (
+    AddedToken,
+    decoders,
+    models,
+    normalizers,
+    pre_tokenizers,
+    processors,
+    trainers,
+)
 
 from lm_experiments.data import (
     DataConfig,
@@ -225,3 +233,73 @@ def test_merges_that_do_not_fit_the_vocabulary_are_refused(gpt2: Path) -> None:
     (gpt2 / "merges.txt").write_text("#version: 0.2\nno pe\n")
     with pytest.raises(InputError, match=r"vocab\.json and merges\.txt are not a vocabulary"):
         train_tokenizer((), choose("tokenizer", "gpt2", {"path": str(gpt2)}))
+
+
+def text_corpus(folder: Path, text: str) -> DataConfig:
+    (folder / "text.txt").write_text(text)
+    return DataConfig("text", str(folder / "text.txt"))
+
+
+@pytest.mark.parametrize(
+    ("normalizer", "spaces", "text", "is_kept"),
+    [
+        (None, False, TEXT, True),
+        (normalizers.NFC(), False, TEXT, True),
+        (normalizers.NFC(), False, TEXT + "e\u0301", False),
+        (normalizers.Lowercase(), False, TEXT, False),
+        (None, True, TEXT, False),
+    ],
+)
+def test_bits_per_byte_need_text_that_comes_back(
+    tmp_path: Path, normalizer: Any, spaces: bool, text: str, is_kept: bool
+) -> None:
+    backend = trained([END_OF_TEXT])
+    backend.normalizer = normalizer
+    if spaces:
+        words = [pre_tokenizers.WhitespaceSplit(), backend.pre_tokenizer]
+        backend.pre_tokenizer = pre_tokenizers.Sequence(words)
+    backend.save(str(tmp_path / "tokenizer.json"))
+    choice = choose("tokenizer", "file", {"path": str(tmp_path)})
+    val = prepare(text_corpus(tmp_path, text), choice, tmp_path / "cache").val
+    assert (val.bytes is not None, val.altered) == (is_kept, int(not is_kept))
+    # Of ready tokens the text is not known, so that none must be changed.
+    assert (from_file(tmp_path).token_bytes() is None) == bool(normalizer or spaces)
+
+
+def as_pieces(model: str, letters: str) -> hf.Tokenizer:
+    """A vocabulary of words that has the name of the end of text among them."""
+    words = ["<unk>", END_OF_TEXT, *TEXT.split(), *letters]
+    pieces = list(dict.fromkeys(words))
+    vocabulary = {piece: index for index, piece in enumerate(pieces)}
+    if model == "Unigram":
+        backend = hf.Tokenizer(models.Unigram([(piece, -1.0) for piece in pieces], 0))
+    else:
+        backend = hf.Tokenizer(getattr(models, model)(vocabulary, unk_token="<unk>"))
+    backend.pre_tokenizer = pre_tokenizers.WhitespaceSplit()
+    backend.add_special_tokens([END_OF_TEXT])
+    return backend
+
+
+@pytest.mark.parametrize("model", ["Unigram", "WordLevel", "WordPiece"])
+def test_the_end_of_text_is_spelled_where_it_is_a_piece_of_text(
+    tmp_path: Path, model: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    backend = as_pieces(model, END_OF_TEXT)
+    backend.save(str(tmp_path / "tokenizer.json"))
+    tokenizer = from_file(tmp_path)
+    ids = tokenizer.encode(f"dog {END_OF_TEXT} cat dog {END_OF_TEXT}").tolist()
+    spelled = [backend.token_to_id(letter) for letter in END_OF_TEXT]
+    dog = backend.token_to_id("dog")
+    assert tokenizer.end_of_text_id == 1
+    assert ids == [dog, *spelled, *ids[14:-14], dog, *spelled]
+    assert caplog.text.count("it is encoded letter by letter") == 1
+
+
+def test_an_end_of_text_that_cannot_be_spelled_is_refused(tmp_path: Path) -> None:
+    backend = as_pieces("WordLevel", "")
+    backend.model = models.WordLevel(backend.get_vocab(), unk_token="absent")
+    backend.save(str(tmp_path / "tokenizer.json"))
+    tokenizer = from_file(tmp_path)
+    assert len(tokenizer.encode("dog runs")) == 2
+    with pytest.raises(InputError, match="which tokenizer=file cannot spell"):
+        tokenizer.encode(f"dog {END_OF_TEXT}")

@@ -43,7 +43,7 @@ def test_a_store_comes_back(path: Path, tokenizer: Tokenizer) -> None:
     assert not opened.tokens.flags.writeable
     assert opened.tokens.dtype == np.uint16
     assert opened.tokens.tolist() == [*b"one two", 256, *"é".encode(), 256]
-    assert (opened.documents, opened.bytes, opened.vocab_size, opened.unknown) == (2, 9, 257, 0)
+    assert (opened.documents, opened.bytes, opened.vocab_size, opened.altered) == (2, 9, 257, 0)
     assert TokenStore.open(path).tokenizer_fingerprint == tokenizer.fingerprint
     assert [file.name for file in path.parent.iterdir()] == ["train.bin"]
 
@@ -56,7 +56,6 @@ def test_a_large_vocabulary_takes_32_bits(tmp_path: Path) -> None:
     opened = TokenStore.open(tmp_path / "train.bin")
     assert opened.tokens.dtype == np.uint32
     assert opened.tokens.tolist() == [65_535, 65_536, 65_537]
-    assert opened.unknown == 1
 
 
 def test_another_tokenizer_is_refused_and_both_are_named(path: Path, tokenizer: Tokenizer) -> None:

@@ -16,6 +16,7 @@ from lm_experiments.data import (
     prepare,
     token_files,
 )
+from lm_experiments.data.lfs import POINTER
 from lm_experiments.data.prepare import PreparedData
 from lm_experiments.data.store import ShardedTokens
 from lm_experiments.errors import InputError
@@ -195,3 +196,51 @@ def test_a_larger_vocabulary_of_the_same_tokens_is_no_other_tokenizer(folder: Pa
     # A padded vocabulary is compared by loss per token: bits per byte are not known for either.
     larger = prepared(folder, choose("tokenizer", "none", {"vocab_size": 304})).tokenizer
     assert larger.fingerprint == prepared(folder).tokenizer.fingerprint
+
+
+WIDE = TOKENS.astype("<u4")
+
+
+@pytest.mark.parametrize("vocab_size", [300, 100_000])
+def test_four_byte_ids_are_recognised(folder: Path, vocab_size: int) -> None:
+    raw(folder / "val.bin", VAL.astype("<u4"))
+    tokens = WIDE if vocab_size == 300 else WIDE + 70_000
+    raw(folder / "train.bin", tokens)
+    data = prepared(folder, choose("tokenizer", "none", {"vocab_size": vocab_size}))
+    assert data.train.tokens[:].tolist() == tokens.tolist()
+    assert data.val.tokens[:].tolist() == VAL.tolist()
+
+
+def test_the_header_of_llm_c_for_llama_3_says_four_bytes(folder: Path) -> None:
+    headed(folder / "train.bin", WIDE, magic=20240801, version=7)
+    assert prepared(folder).train.tokens[:].tolist() == TOKENS.tolist()
+    headed(folder / "train.bin", WIDE, magic=20240801, version=1)
+    with pytest.raises(InputError, match="header version 1, but only version 7"):
+        prepared(folder)
+
+
+@pytest.mark.parametrize(
+    ("tokens", "vocab_size"), [(TOKENS, 70_000), (TOKENS.astype("<u8"), 300), (-WIDE, 70_000)]
+)
+def test_ids_of_another_width_are_refused(
+    folder: Path, tokens: NDArray[Any], vocab_size: int
+) -> None:
+    raw(folder / "train.bin", tokens)
+    with pytest.raises(
+        InputError, match=rf"train\.bin does not hold .* vocabulary of {vocab_size}"
+    ):
+        prepared(folder, choose("tokenizer", "none", {"vocab_size": vocab_size}))
+
+
+def test_files_of_other_formats_are_refused(folder: Path, tmp_path: Path) -> None:
+    (tmp_path / "a.txt").write_text("one two three four five six")
+    text = DataConfig("text", str(tmp_path / "a.txt"))
+    store = prepare(text, choose("tokenizer", "bytes"), tmp_path / "cache").train.path
+    for content, message in (
+        (store.read_bytes(), "a token store of prepared data"),
+        (b"\x93NUMPY" + bytes(300), "a NumPy array"),
+        (POINTER + b"v1\noid sha256:1234\n", "a pointer of Git LFS"),
+    ):
+        (folder / "train.bin").write_bytes(content)
+        with pytest.raises(InputError, match=rf"train\.bin is {message}"):
+            prepared(folder)

@@ -82,7 +82,7 @@ def test_documents_are_encoded_with_an_end_of_text_after_each() -> None:
     unknown, end = tokenizer.unknown_id, tokenizer.end_of_text_id
     found = encode(["ab", "", "cüa"], tokenizer)
     assert found.tokens.tolist() == [a, b, end, end, c, unknown, a, end]
-    assert (found.bytes, found.unknown) == (6, 1)
+    assert (found.bytes, found.altered) == (None, 1)
 
 
 def test_no_text_cannot_be_evaluated() -> None:

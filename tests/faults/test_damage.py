@@ -211,7 +211,7 @@ def test_a_bit_that_flips_in_a_token_store_is_never_trained_on(
 
 
 def facts(store: Any) -> tuple[Any, ...]:
-    counts = (store.documents, store.bytes, store.vocab_size, store.unknown)
+    counts = (store.documents, store.bytes, store.vocab_size, store.altered)
     return hashlib.sha256(np.asarray(store.tokens).tobytes()).hexdigest(), *counts
 
 

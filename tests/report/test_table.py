@@ -15,7 +15,7 @@ from lm_experiments.report import Table, build_table, collect, write_report
 from lm_experiments.report.table.columns import columns, si
 from lm_experiments.report.table.csv_table import csv_text
 from lm_experiments.report.table.markdown import markdown
-from lm_experiments.report.table.notes import ONE_SEED, headline, notes
+from lm_experiments.report.table.notes import ONE_SEED, headline, legend, notes
 from lm_experiments.report.table.terminal import show_table
 from lm_experiments.report.table.warnings import warnings
 
@@ -282,3 +282,14 @@ def test_equal_results_make_equal_reports_whatever_speed_was_measured(tmp_path: 
     assert "20,311" not in markdown(tables[0])
     assert "20311.5" in csv_text(tables[0])
     assert "20,31" in printed(tables[0], 200)
+
+
+def test_runs_that_end_clearly_above_their_best_are_said(sweep: SweepFactory) -> None:
+    sweep.done("base", {0: 3.10})
+    over = {"outcome": "degraded", "best_val_loss": 2.0648, "best_step": 1080}
+    sweep.done("over", {0: 3.0644}, **over)
+    sweep.done("old", {0: 3.0644}, outcome="degraded")
+    said = "final losses clearly above the best on the way: 'over' seed 0 3.0644 (best 2.0648 at "
+    table = table_of(sweep.plan())
+    assert f"Warning: {said}step 1,080)." in warnings(table)
+    assert "of the weights after the last step" in legend(table)

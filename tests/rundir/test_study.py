@@ -24,6 +24,13 @@ WRONG = {
     "no seeds": ({"seeds": []}, "study.seeds is empty"),
     "a seed twice": ({"seeds": [1, 1]}, "must differ from each other"),
     "overrides that are no list": ({"arms": {"base": "ffn=relu"}}, "write them as a list"),
+    "a label that YAML reads as false": (
+        yaml.safe_load("arms: {base: [], no: [position=none]}"),
+        "a label is read as False, and not as the word that was written; quote it",
+    ),
+    "a label that YAML reads in base 8": (yaml.safe_load("arms: {base: [], 010: []}"), "as 8,"),
+    "a baseline that YAML reads as true": ({"baseline": True}, "put quotes around"),
+    "a key that YAML reads as true": ({"tune": {True: 1}}, "study.tune.True is not a key"),
     "an unknown contrast": ({"contrasts": [["base", "third"]]}, "'third'"),
     "an arm against itself": ({"contrasts": [["base", "base"]]}, "write two arms"),
     "a contrast twice": ({"contrasts": [["other", "base"]] * 2}, "compare the same two arms"),

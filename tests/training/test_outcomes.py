@@ -70,3 +70,10 @@ def test_a_history_survives_its_checkpoint() -> None:
     assert outcome(after, VOCABULARY) == outcome(before, VOCABULARY)
     assert after.initial_loss == 5.0
     assert after.seconds == pytest.approx(before.seconds, abs=0.1)
+
+
+def test_the_best_validation_and_its_step_are_kept() -> None:
+    seen = history([5.0, 4.0, 3.0, 2.0], [math.nan, 2.1, 2.1, 3.1])
+    after = History()
+    after.load(seen.state())
+    assert (after.best_validation_loss, after.best_step) == (2.1, 2)

@@ -21,6 +21,7 @@ __all__ = [
     "Tokenizer",
     "files_hash",
     "grouped",
+    "is_exact",
     "load_tokenizer",
     "train_tokenizer",
 ]
@@ -43,6 +44,11 @@ def files_hash(choice: Choice) -> str | None:
     Raises `InputError` if they cannot be read.
     """
     return _class(choice.name).files_hash(options_of("tokenizer", choice))
+
+
+def is_exact(choice: Choice) -> bool:
+    """Return whether every text is known to come back from its tokens."""
+    return _class(choice.name).exact
 
 
 def load_tokenizer(path: Path) -> Tokenizer:

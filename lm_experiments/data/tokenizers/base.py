@@ -32,6 +32,8 @@ class Tokenizer(ABC):
     name: ClassVar[str]
     # Whether the vocabulary is learned from the training text.
     learns_from_text: ClassVar[bool] = False
+    # Whether every text is known to come back from its ids.
+    exact: ClassVar[bool] = False
 
     @classmethod
     @abstractmethod
@@ -109,6 +111,15 @@ class Tokenizer(ABC):
     @abstractmethod
     def decode_ordinary(self, ids: list[int]) -> str:
         """Return the text of ids among which there is no end of text."""
+
+    def altered(self, texts: Sequence[str], encoded: Sequence[Ids]) -> int:
+        """Return how many of the texts do not come back from their ids.
+
+        Bits per byte mean nothing for such text: what is lost in it costs no bits.
+        """
+        if self.exact:
+            return 0
+        return sum(self.decode(ids) != text for text, ids in zip(texts, encoded, strict=True))
 
     def token_bytes(self) -> NDArray[np.int64] | None:
         """Return how many bytes of text each id stands for, shape (vocab_size,).

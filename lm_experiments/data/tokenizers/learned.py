@@ -31,6 +31,8 @@ SMALLEST_BPE_VOCABULARY = BYTES + 1
 class ByteTokenizer(Tokenizer):
     """One token for each byte of UTF-8."""
 
+    exact = True
+
     @classmethod
     def train(cls, texts: Iterable[str], options: NoOptions) -> ByteTokenizer:
         """Build the tokenizer, which learns nothing from `texts`."""
@@ -147,6 +149,7 @@ class BPETokenizer(BackedTokenizer):
     """
 
     learns_from_text = True
+    exact = True
 
     @classmethod
     def train(cls, texts: Iterable[str], options: BPEOptions) -> BPETokenizer:

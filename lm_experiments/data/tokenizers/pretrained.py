@@ -6,6 +6,7 @@ Their end-of-text token is any of their ids, as the files say.
 from __future__ import annotations
 
 import json
+import logging
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from functools import cached_property
@@ -18,12 +19,17 @@ from numpy.typing import NDArray
 from tokenizers import decoders, models, pre_tokenizers
 
 from lm_experiments.data.hashing import hash_of
+from lm_experiments.data.lfs import check_pulled
 from lm_experiments.data.tokenizers.base import END_OF_TEXT, BackedTokenizer, Ids, Tokenizer
 from lm_experiments.errors import InputError
 from lm_experiments.fields import Use
 from lm_experiments.registry import register
 
+logger = logging.getLogger(__name__)
+
 JSON_FILE = "a tokenizer.json"
+# What normalizers and divisions into words change: case, spaces, accents, ligatures.
+PROBE = "The  end\n\tCafe\u0301 \ufb01\u00bd "
 GPT2_FOLDER = "a folder with vocab.json and merges.txt, or with encoder.json and vocab.bpe"
 
 
@@ -127,11 +133,43 @@ class FileTokenizer(BackedTokenizer):
     def encode_batch(self, texts: Sequence[str]) -> list[Ids]:
         """Return the ids of each text, using all cores."""
         encoded = self._backend.encode_batch_fast(list(texts), add_special_tokens=False)
-        return [np.array(encoding.ids, dtype=np.int32) for encoding in encoded]
+        return [self._without_end(np.array(e.ids, dtype=np.int32)) for e in encoded]
+
+    def _without_end(self, ids: Ids) -> Ids:
+        """Spell the end of text wherever the vocabulary has its name as a piece of text."""
+        end = self.end_of_text_id
+        if end not in ids:
+            return ids
+        return np.concatenate([self._letters if token == end else [token] for token in ids])
+
+    @cached_property
+    def _letters(self) -> Ids:
+        """The ids of the name of the end of text, letter by letter; `InputError` without any."""
+        try:
+            spelled = [self._backend.model.tokenize(letter) for letter in self.end_of_text]
+        except Exception:  # the library raises bare exceptions
+            spelled = []
+        ids = [token.id for tokens in spelled for token in tokens]
+        if not ids or self.end_of_text_id in ids:
+            raise InputError(
+                f"the text holds {self.end_of_text}, which tokenizer={self.name} cannot spell but "
+                "as the end of text; cut the text there with data.separator=, or type "
+                "tokenizer.end_of_text= and the name of another token"
+            )
+        logger.warning(
+            "the text holds %s, the name of the end of text; it is encoded letter by letter, so "
+            "that it ends no document; type data.separator= to cut the text there",
+            self.end_of_text,
+        )
+        return np.array(ids, dtype=np.int32)
 
     def token_bytes(self) -> NDArray[np.int64] | None:
-        """Return the bytes of each id of a byte-level vocabulary, None for other kinds."""
-        if not isinstance(self._backend.decoder, decoders.ByteLevel):
+        """Return the bytes of each id of a byte-level vocabulary, None for other kinds.
+
+        None too where the tokenizer changes text, whose bytes are then not those of its ids.
+        """
+        is_changed = self.altered([PROBE], self.encode_batch([PROBE]))
+        if is_changed or not isinstance(self._backend.decoder, decoders.ByteLevel):
             return None
         sizes = np.zeros(self.vocab_size, dtype=np.int64)
         for token, index in self._backend.get_vocab(with_added_tokens=False).items():
@@ -232,6 +270,7 @@ def _gpt2_files(typed: str) -> tuple[Path, Path]:
 
 def _read(path: Path) -> str:
     try:
+        check_pulled(path)
         return path.read_text(encoding="utf-8")
     except (OSError, UnicodeDecodeError) as error:
         reason = getattr(error, "strerror", None) or "it is not UTF-8"

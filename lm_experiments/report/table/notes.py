@@ -68,7 +68,8 @@ def legend(table: Table) -> str:
     held_out = "The test text was held out from training and from tuning, and measured once. "
     return (
         f"{measure} is in {UNITS[table.metric]}, the mean over an arm's usable runs; "
-        "arms are sorted by it, those with failed runs last. "
+        "arms are sorted by it, those with failed runs last. It is of the weights after the last "
+        "step, whether or not an earlier validation was better. "
         f"{held_out if table.metric != table.trial_metric else ''}FLOPs/token is for training."
     )
 

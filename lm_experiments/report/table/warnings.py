@@ -11,6 +11,7 @@ from lm_experiments.report.statistics.tuning import FEWEST_TUNING_SEEDS
 from lm_experiments.report.statistics.verdicts import CHANGES_NOTHING
 from lm_experiments.report.table.comparable import differences, short_hash
 from lm_experiments.report.table.rows import Table
+from lm_experiments.rundir.results import DEGRADED
 
 LISTED = 6
 
@@ -70,6 +71,8 @@ def _runs(table: Table) -> Iterator[str]:
             f"Warning: more than one run for {listed(repeated)}; n counts seeds, and the last of "
             "its runs stands for each."
         )
+    if worse := [said for run in table.sweep.runs if (said := _worse_than_best(run))]:
+        yield f"Warning: final losses clearly above the best on the way: {listed(worse)}."
     seeds = {row.arm: sorted({run.seed for run in row.runs}) for row in table.rows if row.runs}
     if len(set(map(tuple, seeds.values()))) > 1 and not table.plan.looks:
         shown = listed(f"{arm!r} {', '.join(map(str, own))}" for arm, own in seeds.items())
@@ -110,6 +113,14 @@ def _choices(table: Table) -> Iterator[str]:
             + (cure if few else ", as no value trained with every tuning seed")
             + "."
         )
+
+
+def _worse_than_best(run: Run) -> str | None:
+    """How far a run ended above its best, None where that is not far, or not recorded."""
+    last, best, step = run.result.val_loss, run.result.best_val_loss, run.result.best_step
+    if run.outcome != DEGRADED or last is None or best is None or not best < last:
+        return None
+    return f"{run.arm!r} seed {run.seed} {last:.4f} (best {best:.4f} at step {step:,})"
 
 
 def _known(runs: Iterable[Run], name: str) -> set[str]:
