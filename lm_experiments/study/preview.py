@@ -26,6 +26,7 @@ START_HEADER = ("loss at start", "expected", "gradient norm by block")
 SECONDS_PER_START = 1.5
 TIMED_STEPS = 2
 SHOWN_ARMS = 4
+MOST_ROWS = 24
 # In standard deviations of one run.
 CLEAR_EFFECT = 4.0
 
@@ -52,7 +53,7 @@ def preview(
     unchanged = checks.find_unchanged(arms) if study is None and (waiting or only) else {}
     baseline = study.baseline if study else next(iter(arms))
     header = (*HEADER, *(START_HEADER if starts else ()))
-    rows = [header, *(_row(arms, baseline, arm, starts) for arm in arms)]
+    rows = [header, *_rows(arms, baseline, starts)]
     for line in [
         *aligned(rows, numbers=True),
         _matching(arms, baseline),
@@ -67,6 +68,22 @@ def preview(
         print(f"hydra/launcher={launcher.kind}: {launcher.share.text}")
     print(f"{_counts(runs, waiting)}{_time(waiting, launcher, only)}.", flush=True)
     return not only
+
+
+def _rows(
+    arms: Mapping[str, PlannedRun], baseline: str, starts: Mapping[str, checks.Start]
+) -> list[tuple[str, ...]]:
+    """Return a row for each arm; of many arms, one for all that are equal in every column."""
+    rows = [_row(arms, baseline, arm, starts) for arm in arms]
+    if len(rows) <= MOST_ROWS:
+        return rows
+    alike: dict[tuple[str, ...], list[str]] = {}
+    for arm, *cells in rows:
+        alike.setdefault(tuple(cells), []).append(arm)
+    return [
+        (f"{named[0]} and {len(named) - 1} more" if len(named) > 1 else named[0], *cells)
+        for cells, named in alike.items()
+    ]
 
 
 def _row(
@@ -198,7 +215,9 @@ def _counts(runs: Sequence[PlannedRun], waiting: Sequence[PlannedRun]) -> str:
     arms = len({run.config.arm for run in runs})
     seeds = sorted({run.config.seed for run in runs})
     text = f"{_number(count, 'run')}: {_number(arms, 'arm')}, "
-    text += f"seed{'s' if len(seeds) > 1 else ''} {', '.join(map(str, seeds))}"
+    whole = len(seeds) > SHOWN_ARMS and seeds == list(range(seeds[0], seeds[-1] + 1))
+    listed = f"{seeds[0]} to {seeds[-1]}" if whole else ", ".join(map(str, seeds))
+    text += f"seed{'s' if len(seeds) > 1 else ''} {listed}"
     if repeated := len(runs) - count:
         text += f" ({repeated} more are the same run as one of these: counted once)"
     return f"{text}; {count - len(waiting)} done already, {len(waiting)} to train"

@@ -245,6 +245,17 @@ def test_runs_of_other_code_are_told_before_more_are_trained(train: Callable[...
     assert "other code" not in train(*words, "seed=0,2", "plan=true").out
 
 
+def test_the_plan_of_many_arms_shows_each_size_once(train: Callable[..., Any]) -> None:
+    rates = ",".join(f"{number}e-4" for number in range(1, 27))
+    answer = train("-m", f"optimizer.lr={rates}", "ffn=relu,gelu", "seed=range(0,9)", "plan=true")
+    assert answer.code == 0, answer.err
+    header, baseline, others, *_ = answer.out.splitlines()
+    assert header.startswith("arm  ")
+    assert baseline.startswith("lr=0.0001 relu  ")
+    assert others.startswith("lr=0.0001 gelu and 50 more  ")
+    assert "468 runs: 52 arms, seeds 0 to 8; 0 done already, 468 to train" in answer.out
+
+
 def test_texts_of_one_name_are_arms_of_their_own(train: Callable[..., Any]) -> None:
     for name in ("a", "b"):
         Path(name).mkdir()
