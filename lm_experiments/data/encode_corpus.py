@@ -28,6 +28,7 @@ BATCH_DOCUMENTS = 1000
 BATCH_CHARACTERS = 1 << 24
 
 Labelled = Iterable[tuple[str, str]]
+Batches = Iterator[tuple[str, list[str]]]
 
 logger = logging.getLogger(__name__)
 
@@ -101,7 +102,7 @@ def _write(
     with ExitStack() as files, progress:
         for writer in writers.values():
             files.enter_context(writer)
-        for name, batch in _batches(documents):
+        for name, batch in _said_to_hold(tokenizer.end_of_text, _batches(documents)):
             sizes = [digests[name].add(text) for text in batch]
             contents[name].add(batch)
             encoded = tokenizer.encode_batch(batch)
@@ -114,6 +115,21 @@ def _write(
     train = contents.pop("train")
     facts["overlap"] = {name: asdict(part.overlap(train)) for name, part in contents.items()}
     return facts, {name: digest.hexdigest() for name, digest in digests.items()}
+
+
+def _said_to_hold(end: str, batches: Batches) -> Batches:
+    """Yield batches of documents, with one warning where the name of the end of text is in one."""
+    is_said = False
+    for name, batch in batches:
+        if not is_said and any(end in text for text in batch):
+            is_said = True
+            logger.warning(
+                "the text holds %s, which is encoded like other words and ends no document; type "
+                "'data.separator=\"%s\"' to cut the text there",
+                end,
+                end,
+            )
+        yield name, batch
 
 
 def _tokenizer(dataset: Dataset, config: Choice) -> Tokenizer:
@@ -134,7 +150,7 @@ def _labelled(dataset: Dataset) -> Iterator[tuple[str, str]]:
         yield from (("val", text) for text in dataset.documents(split))
 
 
-def _batches(documents: Labelled) -> Iterator[tuple[str, list[str]]]:
+def _batches(documents: Labelled) -> Batches:
     """Yield batches of documents of one part; the order within a part is kept."""
     pending: dict[str, list[str]] = {name: [] for name in PARTS}
     characters = dict.fromkeys(PARTS, 0)

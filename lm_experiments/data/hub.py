@@ -16,6 +16,7 @@ from lm_experiments.data.corpora import is_hidden, warn_uncut
 from lm_experiments.data.file_cache import cached_scan, content_sha256
 from lm_experiments.data.hashing import hash_of
 from lm_experiments.data.lfs import check_pulled
+from lm_experiments.data.tokenizers.base import END_OF_TEXT
 from lm_experiments.errors import InputError
 
 BATCH_ROWS = 1000
@@ -156,13 +157,22 @@ class Dataset:
                     " nor ".join(named.values()),
                 )
                 named = {}
-            return library.load_dataset_builder(
+            builder = library.load_dataset_builder(
                 self._where,
                 name=None if config.path else config.subset,
                 data_files=named or None,
                 revision=config.revision,
                 cache_dir=self._metadata,
             )
+        if config.dataset and config.path and hasattr(builder.config, "sample_by") and not named:
+            files = [Path(file).name for of in builder.config.data_files.values() for file in of]
+            raise InputError(
+                f"data.path={config.path} is no copy of {config.dataset} as it lies on the hub, "
+                f"but holds the text files {', '.join(files[:6])}; type data.train_files= and "
+                "data.val_files= with the names of those to read, data.val_split=validation and "
+                f"'data.separator=\"{END_OF_TEXT}\"', or what stands between their documents"
+            )
+        return builder
 
     def _check_splits(self) -> None:
         known = list(self._builder.config.data_files or ())

@@ -13,7 +13,7 @@ from omegaconf import DictConfig, OmegaConf
 
 from lm_experiments.data import DataConfig, PreparedData, prepare, windows
 from lm_experiments.errors import InputError
-from lm_experiments.fields import fields_of
+from lm_experiments.fields import Use, fields_of
 from lm_experiments.launch.task import Task
 from lm_experiments.model import Ledger, count
 from lm_experiments.registry import Choice
@@ -36,8 +36,6 @@ from lm_experiments.training.devices import find_device
 
 # Hashed values that follow from the corpus and the tokenizer.
 OF_THE_TEXT = ["data_hash", "model.end_of_text", "model.vocab_size", "tokenizer.files"]
-# Where a run is trained, of `TrainerConfig`.
-DEVICES = ("accelerator", "devices", "strategy")
 # Keys of the composed configuration that a run's configuration does not have.
 OF_THE_COMMAND = (*(f.name for f in fields_of(CommandConfig)), *SHORT)
 
@@ -179,17 +177,16 @@ def check_one_each(runs: Sequence[PlannedRun]) -> None:
 def make_directory(run: PlannedRun) -> None:
     """Make the run directory with what training it needs.
 
-    One that is there stays as it is, but for the devices, which may be others than at its start.
+    One that is there keeps its names. Where it is trained, and who watches, is as asked for now.
     """
     run.directory.mkdir(parents=True, exist_ok=True)
     if not (run.directory / "config.yaml").exists():
         save_config(run.config, run.directory)
     else:
         there = load_config(run.directory)
-        asked = {key: getattr(run.config.trainer, key) for key in DEVICES}
-        moved = dataclasses.replace(there, trainer=dataclasses.replace(there.trainer, **asked))
-        if moved != there:
-            save_config(moved, run.directory)
+        names = {f.name: getattr(there, f.name) for f in fields_of(RunConfig) if f.use is Use.NAME}
+        if (config := dataclasses.replace(run.config, **names)) != there:
+            save_config(config, run.directory)
     write_identity(run.directory, Identity(run.config_hash, run.data_hash, dict(run.values)))
 
 

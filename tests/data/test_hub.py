@@ -430,3 +430,29 @@ def test_a_separator_of_lines_is_checked(tmp_path: Path, caplog: pytest.LogCaptu
         rows(folder, separator=r"\n\n")
     prepared(tmp_path, rows(folder, separator="<end>", val_split="validation"))
     assert "data.separator='<end>' occurs nowhere" in caplog.text
+
+
+def test_text_files_that_are_no_copy_of_a_dataset_are_refused_with_their_names(
+    tmp_path: Path,
+) -> None:
+    folder = as_text(tmp_path / "both", VAL, VAL)
+    for name, documents in (("train", TRAIN), ("valid", VAL)):
+        (folder / f"owt_{name}.txt").write_text(SEPARATOR.join(documents))
+    web: dict[str, Any] = {"name": "openwebtext", "dataset": "Skylion007/openwebtext"}
+    with pytest.raises(
+        InputError, match=r"no copy of Skylion.* owt_train\.txt, .*data\.train_files="
+    ):
+        prepared(tmp_path, DataConfig(path=str(folder), **web))
+    files = {"train_files": "owt_train.txt", "val_files": "owt_valid.txt"}
+    web |= {**files, "val_split": "validation", "separator": SEPARATOR}
+    data = prepared(tmp_path, DataConfig(path=str(folder), **web))
+    assert (texts(data, "train"), texts(data, "val")) == (TRAIN, VAL)
+
+
+@pytest.mark.parametrize("separator", [None, SEPARATOR])
+def test_an_end_of_text_that_is_read_as_text_is_said(
+    tmp_path: Path, separator: str | None, caplog: pytest.LogCaptureFixture
+) -> None:
+    folder = as_text(tmp_path / "dataset")
+    prepared(tmp_path, rows(folder, separator=separator, val_split="validation"))
+    assert caplog.text.count(f"the text holds {SEPARATOR}, which is") == (separator is None)

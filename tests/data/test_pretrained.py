@@ -281,9 +281,7 @@ def as_pieces(model: str, letters: str) -> hf.Tokenizer:
 
 
 @pytest.mark.parametrize("model", ["Unigram", "WordLevel", "WordPiece"])
-def test_the_end_of_text_is_spelled_where_it_is_a_piece_of_text(
-    tmp_path: Path, model: str, caplog: pytest.LogCaptureFixture
-) -> None:
+def test_the_end_of_text_is_spelled_where_it_is_a_piece_of_text(tmp_path: Path, model: str) -> None:
     backend = as_pieces(model, END_OF_TEXT)
     backend.save(str(tmp_path / "tokenizer.json"))
     tokenizer = from_file(tmp_path)
@@ -292,7 +290,6 @@ def test_the_end_of_text_is_spelled_where_it_is_a_piece_of_text(
     dog = backend.token_to_id("dog")
     assert tokenizer.end_of_text_id == 1
     assert ids == [dog, *spelled, *ids[14:-14], dog, *spelled]
-    assert caplog.text.count("it is encoded letter by letter") == 1
 
 
 def test_an_end_of_text_that_cannot_be_spelled_is_refused(tmp_path: Path) -> None:

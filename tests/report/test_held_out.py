@@ -97,6 +97,16 @@ def test_tokenizers_are_compared_by_test_bits_per_byte(study: StudyFactory) -> N
     assert any("compared by bits per byte" in line for line in notes(table))
 
 
+def test_an_arm_without_bits_per_byte_is_said_to_have_none(study: StudyFactory) -> None:
+    study.arms = {"baseline": [], "bytes": ["tokenizer=bytes"]}
+    study.changes = {
+        ("bytes", seed): {"tokenizer_hash": "b" * 64, "bits_per_byte": None} for seed in study.seeds
+    }
+    lines = notes(table_of(study.whole()))
+    said = "Warning: 'bytes' cannot be compared: bits per byte are empty where a tokenizer"
+    assert sum(line.startswith(said) for line in lines) == 1
+
+
 def test_trials_are_drawn_by_validation_loss(study: StudyFactory, figures: list[Figure]) -> None:
     study.tuned = True
     table = table_of(with_test_losses(study).whole())

@@ -32,6 +32,8 @@ class Tokenizer(ABC):
     name: ClassVar[str]
     # Whether the vocabulary is learned from the training text.
     learns_from_text: ClassVar[bool] = False
+    # The name of the token that ends documents.
+    end_of_text: str = END_OF_TEXT
     # Whether every text is known to come back from its ids.
     exact: ClassVar[bool] = False
 

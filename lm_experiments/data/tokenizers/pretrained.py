@@ -6,7 +6,6 @@ Their end-of-text token is any of their ids, as the files say.
 from __future__ import annotations
 
 import json
-import logging
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from functools import cached_property
@@ -24,8 +23,6 @@ from lm_experiments.data.tokenizers.base import END_OF_TEXT, BackedTokenizer, Id
 from lm_experiments.errors import InputError
 from lm_experiments.fields import Use
 from lm_experiments.registry import register
-
-logger = logging.getLogger(__name__)
 
 JSON_FILE = "a tokenizer.json"
 # What normalizers and divisions into words change: case, spaces, accents, ligatures.
@@ -156,11 +153,6 @@ class FileTokenizer(BackedTokenizer):
                 "as the end of text; cut the text there with data.separator=, or type "
                 "tokenizer.end_of_text= and the name of another token"
             )
-        logger.warning(
-            "the text holds %s, the name of the end of text; it is encoded letter by letter, so "
-            "that it ends no document; type data.separator= to cut the text there",
-            self.end_of_text,
-        )
         return np.array(ids, dtype=np.int32)
 
     def token_bytes(self) -> NDArray[np.int64] | None:

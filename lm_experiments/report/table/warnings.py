@@ -47,6 +47,12 @@ def _conditions(table: Table) -> Iterator[str]:
             "The arms are compared by bits per byte, as their tokenizers differ: their losses in "
             f"nats per token are not comparable.{unused if study and study.margin else ''}"
         )
+        runs = (run for run in table.sweep.runs if run.usable and run.result.bits_per_byte is None)
+        if arms := dict.fromkeys(repr(run.arm) for run in runs):
+            yield (
+                f"Warning: {listed(arms)} cannot be compared: bits per byte are empty where a "
+                "tokenizer does not give the text back as it was, or the text is not known."
+            )
     for name, reason in (
         ("device", "tokens/s is not comparable"),
         ("precision", "losses differ by rounding"),
