@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import os
+import shutil
 import signal
 from collections.abc import Sequence
 from typing import Any
@@ -46,6 +47,11 @@ def slurm_share(asked: Resources, demand: Demand, launcher: DictConfig) -> Share
                 f"resources.{key}={number:g} cannot be asked of SLURM, which gives whole ones; "
                 f"type resources.{key}=1 or more."
             )
+    if shutil.which("srun") is None:
+        raise InputError(
+            "hydra/launcher=slurm needs SLURM's commands, and this machine has none (srun); type "
+            "it on a machine of the cluster, or hydra/launcher=ray for the GPUs of this one."
+        )
     slots = int(launcher.array_parallelism)
     text = (
         f"one job per run, {slots} at once at most, each with {gpus:g} GPUs and {cpus:g} CPUs for "

@@ -11,6 +11,7 @@ from functools import cache
 from typing import Any, TypeVar
 
 from lm_experiments.errors import InputError
+from lm_experiments.fields import documentation_of
 
 T = TypeVar("T")
 _hints = cache(typing.get_type_hints)
@@ -47,7 +48,13 @@ def build(
     built = {}
     for key, value in values.items():
         section = (sections or {}).get(key)
-        built[key] = section(value) if section else convert(value, hints[key], dotted(path, key))
+        try:
+            own = section(value) if section else convert(value, hints[key], dotted(path, key))
+        except InputError as error:
+            if value is None and (text := documentation_of(typing.cast(Any, cls)).get(key)):
+                raise InputError(f"{error} {key}: {text}") from None
+            raise
+        built[key] = own
     return cls(**built)
 
 
@@ -91,16 +98,32 @@ def convert(value: Any, hint: Any, key: str) -> Any:
         return int(value)
     if type(value) is hint or hint is Any:
         return value
-    raise InputError(f"{key}={value!r} is not {_TYPE_NAMES.get(hint, hint)}.")
+    if hint is str and type(value) is int:
+        return str(value)
+    # ${oc.env:...} is text, whatever it holds.
+    if isinstance(value, str) and (plain := _from_text(value, hint)) is not None:
+        return plain
+    shown = "null" if value is None else repr(value)
+    raise InputError(f"{key}={shown} is not {_TYPE_NAMES.get(hint, hint)}.")
 
 
 _TYPE_NAMES = {
     int: "a whole number",
     float: "a number",
-    str: "a word (put quotes around a number that is meant as one)",
+    str: "a word (put quotes around a number that is meant as one: 'name=\"1.50\"')",
     bool: "true or false",
     type(None): "null",
 }
+
+
+def _from_text(text: str, hint: Any) -> int | float | bool | None:
+    """Return the number, or true or false, that a text stands for; None for other texts."""
+    if hint is bool:
+        return {"true": True, "false": False}.get(text.lower())
+    try:
+        return int(text) if hint is int else float(text) if hint is float else None
+    except ValueError:
+        return None
 
 
 def _convert_union(value: Any, hints: tuple[Any, ...], key: str) -> Any:

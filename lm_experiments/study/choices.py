@@ -7,6 +7,7 @@ from typing import Any
 
 from hydra.core.config_store import ConfigStore
 
+from lm_experiments.conf_dir import conf_dir
 from lm_experiments.fields import Use, fields_of
 from lm_experiments.registry import GROUPS, component, names
 from lm_experiments.study.command_config import CommandConfig
@@ -24,6 +25,18 @@ def offer_choices() -> None:
         for name in names(group):
             found = component(group, name)
             store.store(name=name, node=found.defaults(), group=group, package=found.section)
+
+
+def groups() -> list[str]:
+    """Return everything that is chosen by name: the folders of ``conf``, and the components'."""
+    folders = [path.name for path in conf_dir().iterdir() if path.is_dir()]
+    return sorted({*folders, *GROUPS} - {"hydra"})
+
+
+def choices(group: str) -> list[str]:
+    """Return the choices of a group, or nothing for another word."""
+    files = [path.stem for path in (conf_dir() / group).glob("*.yaml")]
+    return sorted({*files, *(names(group) if group in GROUPS else [])})
 
 
 def base_values() -> dict[str, Any]:

@@ -14,6 +14,7 @@ from lm_experiments.fields import Use
 from lm_experiments.rundir.study import REPORT, TUNE, TUNED, Study
 from lm_experiments.study.identity import arm_labels, arm_overrides, sweep_name
 from lm_experiments.study.keys import use_of
+from lm_experiments.study.words import quoted
 
 # An arm of a study, a seed, a role, and the values that tuning set.
 Cell = tuple[str, int, str, Mapping[str, float]]
@@ -41,6 +42,12 @@ class RunSpec:
         return [text for text in self.overrides if use_of(_key(text)) not in (Use.NAME, Use.SEED)]
 
     @property
+    def arm(self) -> str:
+        """The label of its row."""
+        labels = [text.removeprefix("arm=") for text in self.overrides if _key(text) == "arm"]
+        return str(json.loads(labels[-1]))
+
+    @property
     def seed(self) -> int | None:
         """The seed, None where the overrides name none, or no plain number."""
         seeds = [text.removeprefix("seed=") for text in self.overrides if _key(text) == "seed"]
@@ -61,6 +68,13 @@ def swept_keys(overrides: Sequence[Override]) -> list[str]:
 def grid_specs(overrides: Sequence[Override], name: str | None, arm: str | None) -> list[RunSpec]:
     """Return a run for every combination of the values given."""
     swept = swept_keys(overrides)
+    for override in overrides:
+        if override.is_sweep_override() and _of_the_sweep(key := override.get_key_element()):
+            values = " and ".join(_values(override)[:2])
+            raise InputError(
+                f"{override.input_line} is several values of {key}, which holds for all runs of a "
+                f"sweep; type a command for each, with {values}."
+            )
     combinations = [list(values) for values in itertools.product(*map(_values, overrides))]
     fixed = [text for text in combinations[0] if _key(text) not in swept]
     name = name or sweep_name(swept, arm_overrides(fixed))
@@ -89,7 +103,7 @@ def study_specs(
         # Typed later wins: the study's own, then the command line's, then what makes the arm.
         common = {_key(text): text for text in [*study.overrides, *fixed, *tuned]}
         merged = {**common, **{_key(text): text for text in own}}
-        control = [f"control={_quoted(arm)}"] if arm in study.controls else []
+        control = [f"control={quoted(arm)}"] if arm in study.controls else []
         typed = (*merged.values(), f"seed={seed}", *control, *_named(name, arm, own))
         specs.append(RunSpec(typed, role, setting, tuple(common.values())))
     return specs
@@ -155,11 +169,16 @@ def _values(override: Override) -> list[str]:
         return [f"{key}={override.get_value_element_as_str()}"]
     if not override.is_discrete_sweep():
         raise InputError(f"{override.input_line} is not a list of values; type {key}=a,b,c.")
-    return [f"{key}={value}" for value in override.sweep_string_iterator()]
+    texts = override.sweep_string_iterator()
+    if override.is_range_sweep():
+        # Sums of steps: 0.009 may have come out as 0.009000000000000001.
+        texts = (repr(float(f"{float(t):.12g}")) if "." in t else t for t in texts)
+    return [f"{key}={value}" for value in texts]
 
 
 def _of_the_sweep(key: str) -> bool:
     """Return whether a key says which sweep, and so is not passed on to its runs."""
+    key = key.lstrip("+~")
     return key == "name" or (use_of(key) is Use.COMMAND and not key.startswith("hydra"))
 
 
@@ -168,10 +187,5 @@ def _key(override: str) -> str:
 
 
 def _named(name: str, arm: str, own: Sequence[str]) -> list[str]:
-    listed = ",".join(map(_quoted, own))
-    return [f"name={_quoted(name)}", f"arm={_quoted(arm)}", f"arm_overrides=[{listed}]"]
-
-
-def _quoted(text: str) -> str:
-    """Return the text as Hydra's command line reads it back."""
-    return json.dumps(text, ensure_ascii=False)
+    listed = ",".join(map(quoted, own))
+    return [f"name={quoted(name)}", f"arm={quoted(arm)}", f"arm_overrides=[{listed}]"]

@@ -16,11 +16,13 @@ from lm_experiments.errors import InputError
 from lm_experiments.fields import Use, fields_of
 from lm_experiments.launch.task import Task
 from lm_experiments.model import Ledger, count
-from lm_experiments.registry import Choice
+from lm_experiments.registry import AXES, Choice
 from lm_experiments.rundir.identity import Identity, write_identity
+from lm_experiments.rundir.parse import convert
 from lm_experiments.rundir.results import run_status
 from lm_experiments.study.command_config import CommandConfig
 from lm_experiments.study.expand import RunSpec
+from lm_experiments.study.hints import meant
 from lm_experiments.study.identity import (
     arm_label,
     config_hash,
@@ -38,6 +40,10 @@ from lm_experiments.training.devices import find_device
 OF_THE_TEXT = ["data_hash", "model.end_of_text", "model.vocab_size", "tokenizer.files"]
 # Keys of the composed configuration that a run's configuration does not have.
 OF_THE_COMMAND = (*(f.name for f in fields_of(CommandConfig)), *SHORT)
+
+# Sections with keys of their own, and where groups belong whose name is no section.
+SECTIONS = ("model", "data", "trainer", "tokenizer", "optimizer", "schedule", "logger")
+PACKAGES = {"arch": "_global_", "size": "model", **{axis: f"model.{axis}" for axis in AXES}}
 
 
 @dataclass(frozen=True)
@@ -79,7 +85,20 @@ def plain(config: DictConfig) -> dict[str, Any]:
         raise InputError(f"{missing[0]} is not set; type {missing[0]}=...")
     values = OmegaConf.to_container(ours, resolve=True)
     assert isinstance(values, dict)
+    for key, value in values.items():
+        _check_section(str(key), value)
     return {str(key): value for key, value in values.items()}
+
+
+def _check_section(key: str, value: Any) -> None:
+    """Refuse a word for a section, and a group's file that does not say where it belongs."""
+    if package := PACKAGES.get(key):
+        raise InputError(
+            f"the file of {key}=... does not say what its keys belong to; its first line must be "
+            f"# @package {package}"
+        )
+    if key in SECTIONS and not isinstance(value, Mapping):
+        raise InputError(f"{key}={value} is not how keys of {key} are set; {meant(key, value)}")
 
 
 def checked(values: Mapping[str, Any]) -> RunConfig:
@@ -88,7 +107,7 @@ def checked(values: Mapping[str, Any]) -> RunConfig:
     The vocabulary is not known yet; the model's size in it, and the token that ends a document,
     are those of the tokenizer asked for.
     """
-    vocabulary = values["tokenizer"].get("vocab_size") or 2
+    vocabulary = convert(values["tokenizer"].get("vocab_size") or 2, int, "tokenizer.vocab_size")
     model = {**values["model"], "vocab_size": vocabulary}
     if model.get("document_mask"):
         model["end_of_text"] = vocabulary - 1

@@ -30,6 +30,7 @@ from lm_experiments.rundir.study import Chosen, Study, Tuning, read_study
 from lm_experiments.rundir.sweeps import read_sweep
 from lm_experiments.study import expand
 from lm_experiments.study.command_config import command_config
+from lm_experiments.study.explain import explain
 from lm_experiments.study.identity import differing_keys
 from lm_experiments.study.keys import flat
 from lm_experiments.study.plan import (
@@ -45,6 +46,7 @@ from lm_experiments.study.plan import (
 )
 from lm_experiments.study.preview import preview
 from lm_experiments.study.record import check_recordable, record_sweep
+from lm_experiments.study.words import check_words
 from lm_experiments.training.config import RunConfig
 from lm_experiments.training.wandb.offline import offline_summary
 
@@ -167,7 +169,7 @@ class Planner:
         keys = []
         for spec in specs:
             if spec.shared not in composed:
-                composed[spec.shared] = self.compose(list(spec.overrides))
+                composed[spec.shared] = self._composed(spec)
                 _check_launcher(self.base, composed[spec.shared], spec.words)
                 by_seed[spec.shared] = _following_seed(composed[spec.shared])
             config = composed[spec.shared]
@@ -185,6 +187,16 @@ class Planner:
             runs.append(replace(run, by_seed=by_seed[spec.shared]))
         check_one_each(runs)
         return [replace(run, changes=self._changes(run, runs[0])) for run in runs]
+
+    def _composed(self, spec: expand.RunSpec) -> DictConfig:
+        """Compose a run; an InputError names the arm where a declared arm's own words are bad."""
+        found = _composed_or_reason(spec.overrides, self.compose)
+        if isinstance(found, DictConfig):
+            return found
+        own = self.command.study is not None and not isinstance(
+            _composed_or_reason(spec.common, self.compose), str
+        )
+        raise InputError(f"Arm {spec.arm!r}: {found}" if own else found)
 
     def _changes(self, run: PlannedRun, first: PlannedRun) -> tuple[str, ...]:
         """Return what the run's arm changes of what all arms share.
@@ -287,6 +299,17 @@ def _check_launcher(base: DictConfig, run: DictConfig, words: Sequence[str]) -> 
             f"sweep has {_launcher(base)}; choose it once for all runs: "
             f"hydra/launcher={_launcher(run)}"
         )
+
+
+def _composed_or_reason(
+    words: Sequence[str], compose: Callable[[list[str]], DictConfig]
+) -> DictConfig | str:
+    """Return the configuration of some words, or one sentence on why there is none."""
+    try:
+        check_words(words)
+        return compose(list(words))
+    except (InputError, HydraException, OmegaConfBaseException) as error:
+        return explain(error, words, compose)
 
 
 def _following_seed(config: DictConfig) -> tuple[str, ...]:

@@ -32,7 +32,7 @@ from lm_experiments.training.optimizers import Optimizer, optimizers_that
 from lm_experiments.training.schedules import Schedule
 
 PRECISIONS = ("auto", "32-true", "bf16-mixed", "bf16-true")
-ACCELERATORS = ("auto", "cpu", "cuda", "mps")
+ACCELERATORS = ("auto", "cpu", "cuda", "gpu", "mps")
 STRATEGIES = ("auto", "ddp", "fsdp")
 # Where prepared corpora are kept, unless cache_dir says otherwise.
 CACHE_VARIABLE = "LM_EXPERIMENTS_CACHE"
@@ -68,7 +68,7 @@ class TrainerConfig:
 
     Attributes:
         max_steps: the budget, in optimizer steps.
-        accelerator: auto, cpu, cuda or mps.
+        accelerator: auto, cpu, cuda (or gpu, the same) or mps.
         devices: devices for one run; each takes its part of every batch, in its own process.
         strategy: what each device holds: ddp, the whole model; fsdp, a shard of it; auto is ddp.
         precision: auto, 32-true, bf16-mixed or bf16-true; auto is bf16-mixed on a GPU that has

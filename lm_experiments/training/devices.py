@@ -42,10 +42,10 @@ def find_device(config: RunConfig) -> Device:
     """
     present = [name for name, there in _present().items() if there]
     asked = config.trainer.accelerator
-    device = present[0] if asked == "auto" else asked
+    device = {"auto": present[0], "gpu": "cuda"}.get(asked, asked)
     if device not in present:
         raise InputError(
-            f"trainer.accelerator={device} is not on this machine, which has "
+            f"trainer.accelerator={asked} is not on this machine, which has "
             f"{', '.join(present)}; type trainer.accelerator={present[0]}."
         )
     _check_count(config.trainer.devices, device)

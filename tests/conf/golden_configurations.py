@@ -17,10 +17,9 @@ from omegaconf import OmegaConf
 
 from lm_experiments.conf_dir import conf_dir
 from lm_experiments.fields import Use
-from lm_experiments.registry import GROUPS, names
 from lm_experiments.rundir.study import read_study
 from lm_experiments.study import sweeper
-from lm_experiments.study.choices import offer_choices
+from lm_experiments.study.choices import choices, offer_choices
 from lm_experiments.study.keys import flat, use_of
 from lm_experiments.study.plan import checked, plain
 from lm_experiments.training.config import RunConfig, plain_values
@@ -48,13 +47,6 @@ COMPARED = (
     "schedule",
     "study",
 )
-
-
-def choices(group: str) -> list[str]:
-    """Return the choices that are compared: files of ``conf``, and optimizers and the like."""
-    files = [path.stem for path in (conf_dir() / group).glob("*.yaml")]
-    own = names(group) if group in GROUPS else []
-    return sorted({*files, *own})
 
 
 @cache

@@ -10,10 +10,10 @@ from typing import Any
 import pytest
 from hydra.errors import MissingConfigException
 
-from lm_experiments.cli.errors import explain
 from lm_experiments.launch import launcher, ray_worker
 from lm_experiments.launch.ray_worker import RemoteTask, pack, unpack
 from lm_experiments.launch.task import Task
+from lm_experiments.study.explain import explain
 
 PAIR = ("-m", "placement=pre,post")
 

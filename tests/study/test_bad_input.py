@@ -10,7 +10,7 @@ import pytest
 
 SENTENCES = {
     "an unknown component": (["position=ropee"], ["learned, none, olmo2,", "position=rope?"]),
-    "an unknown group": (["posision=rope"], ["did you mean position?"]),
+    "an unknown group": (["posision=rope"], ["did you mean position=rope?"]),
     "an unknown choice": (["optimizer=adamx"], ["optimizer=adamx", "adamw"]),
     "an unknown key": (["model.d_modle=32"], ["did you mean model.d_model?"]),
     "an added key": (["+model.depth=3"], ["model.depth is not a key"]),

@@ -1,0 +1,126 @@
+"""The words of a command line, before Hydra reads them: what it would ignore is refused."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Sequence
+from pathlib import Path
+
+from hydra._internal.utils import get_args_parser
+from hydra.core.config_store import ConfigStore
+from hydra.core.override_parser.overrides_parser import OverridesParser
+from hydra.errors import HydraException
+from omegaconf import DictConfig, OmegaConf
+
+from lm_experiments.errors import InputError
+from lm_experiments.study.choices import choices
+from lm_experiments.study.hints import is_key, meant
+
+YAML = (".yaml", ".yml")
+# Keys of Hydra that nothing here reads, and what to type instead.
+_UNREAD = {
+    r"hydra[./]sweeper": "values are swept by -m key=a,b; a search over one value, the same for "
+    "every arm, is tune: in a study, for example 'study.tune={grid:[1e-3,3e-3,1e-2]}'",
+    r"hydra\.(run|sweep|output_subdir)": "a run's directory is named by what it holds; type "
+    "runs_dir=... for the folder of all sweeps, and name=... for this one's in it",
+    r"hydra\.job": "a command stays in the folder where it is typed; type runs_dir=... for the "
+    "folder of all sweeps, and name=... for this one's in it",
+}
+
+
+def prepared_words(words: Sequence[str]) -> list[str]:
+    """Return the words of a command line as Hydra is to read them; InputError refuses one.
+
+    ``-m`` may stand anywhere, a study may be a file, and its fields may be set.
+    """
+    # Hydra reads -m at the front alone.
+    words = sorted(words, key=lambda text: text not in ("-m", "--multirun"))
+    _check_flags(words)
+    check_words(words)
+    studies = [text for text in words if text.startswith("study=")]
+    found = []
+    for text in words:
+        if text.startswith("study."):
+            if not studies:
+                raise InputError(f"{text} changes a study; choose one with study=NAME.")
+            # Fields that its file leaves out have no place in the configuration yet, and Hydra
+            # would merge a section into what is there.
+            key, _, value = text.partition("=")
+            found += [f"++{key}=null"] if value.startswith("{") else []
+            text = f"++{text}"
+        found.append(_study_file(text) if text in studies else text)
+    return found
+
+
+def check_words(words: Sequence[str]) -> None:
+    """Refuse words that Hydra would take and nothing here would follow."""
+    for text in words:
+        key = text.partition("=")[0]
+        for pattern, reason in _UNREAD.items():
+            if re.match(rf"[+~]*{pattern}\b", key) and text != "hydra/sweeper=lm_experiments":
+                raise InputError(f"{text} is not read: {reason}.")
+        if key.startswith("~") and not key.startswith("~study."):
+            group, others = key[1:], choices(key[1:])
+            if others:
+                other = "none" if "none" in others else "..."
+                instead = f"type {group}={other}, of {', '.join(others)}"
+            else:
+                instead = "give it another value, or leave it as it is"
+            raise InputError(f"{text}: nothing can be taken out of a run; {instead}.")
+
+
+def quoted(text: str) -> str:
+    """Return the text as Hydra's command line reads it back."""
+    return json.dumps(text, ensure_ascii=False)
+
+
+def is_readable(override: str) -> bool:
+    """Return whether Hydra's grammar takes an override as it stands."""
+    try:
+        OverridesParser.create().parse_override(override)
+    except HydraException:
+        return False
+    return True
+
+
+def with_quotes(override: str) -> str | None:
+    """Return an override with quotes where its values need them; None where they do not help."""
+    key, _, value = override.partition("=")
+    parts = re.split(r"([\[\]{},])", value)
+    needed = [p if p in "[]{}," or is_readable(f"x={p}") else quoted(p) for p in parts]
+    forms = [f"{key}={form}" for form in ("".join(needed), quoted(value))]
+    return next(filter(is_readable, forms), None) if value.rstrip(",") == value != "" else None
+
+
+def _check_flags(words: Sequence[str]) -> None:
+    """Refuse a value typed as a flag before Hydra answers it with its usage."""
+    known = [flag for action in get_args_parser()._actions for flag in action.option_strings]
+    for text, following in zip(words, [*words[1:], "..."], strict=True):
+        flag, equals, value = text.partition("=")
+        if text.startswith("--") and flag not in known:
+            key, value = flag.lstrip("-"), value if equals else following
+            instead = f"type {key}={value}" if is_key(key) else meant(key, value)
+            raise InputError(
+                f"{text} is not an option; values are typed without dashes and with =: {instead}"
+            )
+
+
+def _study_file(text: str) -> str:
+    """Return ``study=FILE`` as a choice of Hydra's, whose file is read; a name as it is."""
+    value = text.removeprefix("study=").strip("'\"")
+    path = Path(value).expanduser()
+    if "," in value or (path.suffix not in YAML and not re.search(r"[/\\]", value)):
+        return text
+    files = [there for there in (path, Path(f"{path}.yaml")) if there.is_file()]
+    if not files:
+        if value.startswith((".", "/", "~")):
+            raise InputError(f"{text}: there is no such file; type study=NAME, or the file's path.")
+        return text
+    found = files[0].resolve()
+    content = OmegaConf.load(found)
+    if not isinstance(content, DictConfig):
+        raise InputError(f"{found} is not a study, which has name:, baseline: and arms:.")
+    group = f"study{found.parent.as_posix()}"
+    ConfigStore.instance().store(found.with_suffix("").name, content, group, package="study")
+    return f"study={quoted(found.with_suffix('').as_posix())}"
