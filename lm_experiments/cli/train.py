@@ -19,6 +19,7 @@ from lm_experiments.conf_dir import conf_dir
 from lm_experiments.study import sweeper
 from lm_experiments.study.choices import offer_choices
 from lm_experiments.study.words import prepared_words
+from lm_experiments.training.output import unbreakable_output
 from lm_experiments.training.signals import StopSignals
 from lm_experiments.training.user_code import load_installed, take_code_paths
 
@@ -37,7 +38,7 @@ def main(run: Callable[[DictConfig], None] = run_single) -> None:
         sweeper.register()
         if {"--help", "-h"} & set(sys.argv[1:]):
             offer_help()
-        with StopSignals():
+        with StopSignals(), unbreakable_output():
             hydra.main(version_base="1.3", config_path=str(conf_dir()), config_name="train")(run)()
     except (ValueError, OSError, HydraException, OmegaConfBaseException, YAMLError) as error:
         if debugging:

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import json
 import shutil
+from collections.abc import Mapping
 from pathlib import Path
+from typing import Any
 
 import torch
 from transformers import AutoModelForCausalLM
@@ -12,6 +15,7 @@ from lm_experiments.data import Tokenizer
 from lm_experiments.errors import InputError
 from lm_experiments.interop.configs import read_config
 from lm_experiments.interop.convert import to_hf
+from lm_experiments.interop.ropes import before_version_5
 from lm_experiments.interop.tokenizers import from_folder, to_fast
 from lm_experiments.interop.weights import open_config
 from lm_experiments.model import ModelConfig, Transformer
@@ -19,6 +23,8 @@ from lm_experiments.model import ModelConfig, Transformer
 
 def write_folder(out: Path, model: Transformer, tokenizer: Tokenizer) -> str:
     """Write ``config.json``, ``model.safetensors`` and the tokenizer, atomically.
+
+    Both spellings are written where version 5 of transformers has changed one.
 
     Returns:
         The name of the Hugging Face class.
@@ -41,10 +47,20 @@ def write_folder(out: Path, model: Transformer, tokenizer: Tokenizer) -> str:
     try:
         hf_model.save_pretrained(unfinished)
         fast.save_pretrained(unfinished)
+        rope = getattr(config, "rope_parameters", None)
+        _add(unfinished / "config.json", before_version_5(rope) if rope else {})
+        # Version 5 renamed this class, and reads both names.
+        _add(unfinished / "tokenizer_config.json", {"tokenizer_class": "PreTrainedTokenizerFast"})
         unfinished.replace(out)
     finally:
         shutil.rmtree(unfinished, ignore_errors=True)
     return type(hf_model).__name__
+
+
+def _add(path: Path, values: Mapping[str, Any]) -> None:
+    """Add values to a JSON file."""
+    known = json.loads(path.read_text(encoding="utf-8"))
+    path.write_text(json.dumps({**known, **values}, indent=2) + "\n", encoding="utf-8")
 
 
 def read_folder(folder: Path) -> tuple[ModelConfig, Tokenizer]:

@@ -78,6 +78,15 @@ def write_rope(config: ModelConfig, *, partial: bool) -> dict[str, Any]:
     return {"rope_type": kind, "rope_theta": float(theta), **own, **given}
 
 
+def before_version_5(parameters: Mapping[str, Any]) -> dict[str, Any]:
+    """Return ``rope_parameters`` as the keys that transformers read before version 5."""
+    theta, share = parameters["rope_theta"], parameters.get("partial_rotary_factor")
+    # The names of GPT-NeoX, the only family with such a factor.
+    own = {} if share is None else {"rotary_emb_base": theta, "rotary_pct": share}
+    scaled = None if parameters["rope_type"] == "default" else dict(parameters)
+    return {"rope_theta": theta, "rope_scaling": scaled, **own}
+
+
 def _check_default(key: str, parameters: Mapping[str, Any]) -> None:
     """Raise an InputError for an unsupported parameter, unless it has the value that we use."""
     value = parameters[key]

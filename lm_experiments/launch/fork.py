@@ -41,8 +41,12 @@ def set_up_child(environment: Mapping[str, str], code_paths: Sequence[str]) -> N
     os.environ.clear()
     os.environ.update(environment)
     threading.Thread(target=_exit_with_parent, daemon=True).start()
+    # Imported by the server only, where it has taken effect.
+    from lm_experiments.launch.server_signals import NOHUP
+
     for number in SIGNALS:
-        signal.signal(number, signal.SIG_DFL)
+        is_kept = NOHUP and number == signal.SIGHUP
+        signal.signal(number, signal.SIG_IGN if is_kept else signal.SIG_DFL)
     from lm_experiments.training.user_code import load_code, load_installed
 
     load_installed()

@@ -10,5 +10,8 @@ import signal
 
 from lm_experiments.training.signals import SIGNALS
 
+# Whether nohup has started the program: then a closed terminal ends nothing.
+NOHUP = signal.getsignal(signal.SIGHUP) is signal.SIG_IGN
+
 for _number in SIGNALS:
     signal.signal(_number, signal.SIG_IGN)

@@ -41,6 +41,7 @@ from lm_experiments.training.document_losses import KeepDocumentLosses
 from lm_experiments.training.logged_run import LoggedRun
 from lm_experiments.training.loggers import RunLoggers, build_loggers
 from lm_experiments.training.module import LanguageModel
+from lm_experiments.training.output import unbreakable_output
 from lm_experiments.training.parallel import STRATEGIES, environment_of
 from lm_experiments.training.result import result_of
 from lm_experiments.training.signals import StopSignals
@@ -69,7 +70,7 @@ def train_rank(run_dir: Path, world: World = SINGLE_PROCESS) -> None:
             f"{world.size} processes; start as many as it has devices."
         )
     rank_zero_only.rank = world.rank  # type: ignore[attr-defined]
-    with _logging_to(run_dir, world):
+    with unbreakable_output(), _logging_to(run_dir, world):
         Run(run_dir, config, read_identity(run_dir), world).train()
 
 

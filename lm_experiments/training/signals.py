@@ -1,4 +1,4 @@
-"""The signals that ask a program to end: Ctrl-C, SIGTERM, and SLURM's SIGUSR1."""
+"""The signals that ask a program to end: Ctrl-C, SIGTERM, a closed terminal, SLURM's SIGUSR1."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import time
 from types import FrameType
 from typing import Any
 
-SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGUSR1)
+SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGUSR1)
 # Within this time a signal that comes again was sent once and came two ways: to all processes of
 # a sweep, by a terminal or a scheduler, and passed on by the process that started them.
 SAME_SIGNAL_SECONDS = 1.0
@@ -37,10 +37,15 @@ class StopSignals:
             signal.signal(number, handler)
 
     def take(self) -> dict[int, Any]:
-        """Install the handlers, in the main thread only; return those there were before."""
+        """Install the handlers, in the main thread only; return those there were before.
+
+        Under nohup a closed terminal ends nothing.
+        """
         if threading.current_thread() is not threading.main_thread():
             return {}
-        return {number: signal.signal(number, self._note) for number in SIGNALS}
+        kept = (signal.SIGHUP,) if signal.getsignal(signal.SIGHUP) is signal.SIG_IGN else ()
+        taken = (number for number in SIGNALS if number not in kept)
+        return {number: signal.signal(number, self._note) for number in taken}
 
     def is_another(self, number: int) -> bool:
         """Record a signal; return whether it is neither the first nor a copy of the first."""

@@ -20,7 +20,7 @@ from harness.processes import Command, Place, slow, time_limit, until
 from harness.runs import assert_same, result
 
 SWEEP = ("-m", "ffn=relu,swiglu", "name=grid")
-CODES = {"SIGINT": 130, "SIGTERM": 143, "SIGUSR1": 138}
+CODES = {"SIGHUP": 129, "SIGINT": 130, "SIGTERM": 143, "SIGUSR1": 138}
 # What a signal may take to end a command whose steps take milliseconds.
 PROMPT = 45.0
 # Well below the time for which a pause holds a command that nobody ends.
@@ -85,7 +85,7 @@ def assert_continues(place: Place, sweep: str, *arguments: str) -> None:
     assert place.litter() == []
 
 
-@pytest.mark.parametrize("name", ["SIGTERM", slow("SIGINT"), slow("SIGUSR1")])
+@pytest.mark.parametrize("name", ["SIGTERM", "SIGHUP", slow("SIGINT"), slow("SIGUSR1")])
 def test_a_signal_to_a_single_run_saves_it(place: Place, name: str) -> None:
     answer = signalled(place, name, False)
     assert answer.code == CODES[name], answer.text
