@@ -62,7 +62,7 @@ def test_numbers_are_converted_where_nothing_is_lost(key: str, value: Any, expec
         ("oven", "high", "recipe.oven='high' is not a whole number, or null."),
         ("steps", "cut", "recipe.steps='cut' is not a list; type recipe.steps=[a,b]."),
         ("title", {"a": 1}, "recipe.title={'a': 1} is not a word"),
-        ("title", 5, "recipe.title=5 is not a word (put quotes around a number that is meant"),
+        ("title", 5.0, "recipe.title=5.0 is not a word (put quotes around a number that is meant"),
         ("steps", ["cut", 7], "recipe.steps[1]=7 is not a word"),
     ],
 )
