@@ -413,6 +413,16 @@ def test_numbers_of_the_environment(
     )
 
 
+def test_runs_may_lie_in_the_home_folder(
+    train: Callable[..., Any], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.setenv("HOME", str(tmp_path / "home"))
+    answer = train('runs_dir="~/x"')
+    assert answer.code == 0, answer.err
+    assert list(tmp_path.glob("home/x/single/*/result.json"))
+    assert not Path("~").exists()
+
+
 @pytest.mark.parametrize("word", ["plan=true,false", "name=a,b", "on_failure=stop,continue"])
 def test_what_holds_for_a_sweep_has_one_value(word: str, train: Callable[..., Any]) -> None:
     answer = train("-m", word)

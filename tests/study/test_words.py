@@ -70,6 +70,7 @@ def test_groups_are_the_folders_and_the_components() -> None:
         ("hydra.sweeper.params.seed=1", "-m key=a,b"),
         ("~position", "type position=none"),
         ("~optimizer", "type optimizer=..., of adamw"),
+        ("logger=null", "type logger=none"),
         ("~model.dropout", "another value"),
     ],
 )
@@ -81,7 +82,7 @@ def test_what_nothing_would_follow_is_refused(word: str, sentence: str) -> None:
 
 def test_words_that_are_followed_are_not_refused() -> None:
     check_words(["hydra/launcher=ray", "hydra.launcher.ray.init.num_cpus=2", "~study.arms.SiLU"])
-    check_words(["hydra/sweeper=lm_experiments", "hydra.verbose=true", "model.norm.eps=1e-6"])
+    check_words(["hydra/sweeper=lm_experiments", "hydra.verbose=true", "arch=null", "name=null"])
 
 
 def test_a_study_is_changed_by_words() -> None:
