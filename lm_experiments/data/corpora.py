@@ -20,6 +20,8 @@ KJV_FILE = "bible/data/kjv.jsonl"
 KJV_FILE_SHA256 = "51a4d6ed5592001b9386e2f292d3953132a2662240eb8ad08533d625f1259717"
 KJV_TEXT_SHA256 = "ba22edc0c966ea67c6bae8375e7eec51e21efba83343f16f869ae612d8122aaa"
 KJV_DOCUMENTS = 1189
+# Files that are no plain text, though they may be UTF-8.
+TABLES = (".jsonl", ".parquet", ".arrow")
 
 
 @dataclass(frozen=True)
@@ -135,6 +137,11 @@ def _load_text(config: DataConfig) -> Documents:
     """Return one document per file, or per part between separators, without blank ones."""
     texts: list[str] = []
     for path in _text_files(config):
+        if path.suffix in TABLES:
+            raise InputError(
+                f"{path} holds rows with a text each, which data=text would train on as they "
+                f"stand, names and quotes included; type data=hf data.path={path.parent}"
+            )
         content = _read_utf8(path)
         if config.separator is None:
             texts.append(content)

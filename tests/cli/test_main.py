@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import os
+import subprocess
 import sys
 from importlib.util import find_spec
 from pathlib import Path
@@ -57,3 +59,10 @@ def test_a_command_line_can_be_typed_again(monkeypatch: pytest.MonkeyPatch) -> N
     monkeypatch.setattr(sys, "argv", ["lm-experiments train", "-m", json.dumps({"a": 1})])
     assert command_line() == """lm-experiments train -m '{"a": 1}'"""
     assert as_typed(text) == "type lm-experiments table runs/a"
+
+
+def test_a_terminal_without_a_character_shows_it_escaped() -> None:
+    code = "import lm_experiments.cli; print('caf\u00e9 \u5b9e')"
+    environment = {**os.environ, "PYTHONIOENCODING": "latin-1", "PYTHONPATH": str(ROOT)}
+    shown = subprocess.check_output([sys.executable, "-c", code], env=environment)
+    assert shown == b"caf\xe9 \\u5b9e\n"
