@@ -1,6 +1,12 @@
 """What a command of ``scripts/`` does once its words are read, and how it answers bad input."""
 
 import os
+import sys
 
 # Pictures are files. A notebook's backend, which its shell hands on, may not be importable here.
 os.environ["MPLBACKEND"] = "Agg"
+
+for _stream in (sys.stdout, sys.stderr):
+    # A terminal that lacks a character of a label shows it escaped, instead of an error.
+    if hasattr(_stream, "reconfigure"):
+        _stream.reconfigure(errors="backslashreplace")

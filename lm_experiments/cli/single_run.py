@@ -55,7 +55,7 @@ def _plan(config: DictConfig) -> tuple[CommandConfig, PlannedRun]:
     values, hydra = plain(config), HydraConfig.get()
     command = command_config(values)
     if command.study is not None:
-        name = command.study["name"]
+        name = hydra.runtime.choices.get("study")
         raise InputError(
             f"study={name} is several runs; add -m: python scripts/train.py -m study={name}"
         )

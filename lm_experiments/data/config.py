@@ -138,6 +138,16 @@ class DataConfig:
         """Whether the corpus comes with validation text of its own."""
         return self.name == "tokens" or self.val_split is not None
 
+    @property
+    def drawn_by(self) -> dict[str, Any]:
+        """What says how validation text is drawn, where it is not at its default: the defaults.
+
+        Of a corpus with validation text of its own the seed still draws the test text.
+        """
+        default = {field.name: field.default for field in dataclasses.fields(DataConfig)}
+        options = ("val_fraction", "split", *(() if self.test_fraction else ("split_seed",)))
+        return {name: default[name] for name in options if getattr(self, name) != default[name]}
+
     def _check_read(self) -> None:
         for option in _STREAMED:
             value = getattr(self, option)
@@ -164,22 +174,17 @@ class DataConfig:
             )
 
     def _check_division(self) -> None:
-        default = {field.name: field.default for field in dataclasses.fields(DataConfig)}
         if self.name == "tokens" and self.test_fraction:
             raise InputError(
                 f"data.test_fraction={self.test_fraction} cannot be cut from data=tokens, whose "
                 "documents are not known; type data.test_fraction=0"
             )
-        # Of a corpus with validation text of its own the seed still draws the test text.
-        unread = ("val_fraction", "split", *(() if self.test_fraction else ("split_seed",)))
-        for option in unread if self.divided else ():
-            value = getattr(self, option)
-            if value != default[option]:
-                raise InputError(
-                    f"data.{option}={value!r} is not read, since the corpus has validation text "
-                    f"of its own; type data.{option}={default[option]}"
-                    + ("" if self.name == "tokens" else ", or data.val_split=null to draw it")
-                )
+        for option, default in self.drawn_by.items() if self.divided else ():
+            raise InputError(
+                f"data.{option}={getattr(self, option)!r} is not read, since the corpus has "
+                f"validation text of its own; type data.{option}={default}"
+                + ("" if self.name == "tokens" else ", or data.val_split=null to draw it")
+            )
         if self.name not in STREAMED:
             return
         if self.separator is not None and set("\r\n") & set(self.separator):

@@ -24,6 +24,8 @@ KJV_FILE = "bible/data/kjv.jsonl"
 KJV_FILE_SHA256 = "51a4d6ed5592001b9386e2f292d3953132a2662240eb8ad08533d625f1259717"
 KJV_TEXT_SHA256 = "ba22edc0c966ea67c6bae8375e7eec51e21efba83343f16f869ae612d8122aaa"
 KJV_DOCUMENTS = 1189
+# Files that are no plain text, though they may be UTF-8.
+TABLES = (".jsonl", ".parquet", ".arrow")
 
 
 @dataclass(frozen=True)
@@ -137,7 +139,13 @@ def _kjv_bytes() -> bytes:
 
 def _load_text(config: DataConfig) -> Documents:
     """Return one document per file, or per part between separators, without blank ones."""
-    contents = [_read_utf8(path) for path in _text_files(config)]
+    files = _text_files(config)
+    if tables := [path for path in files if path.suffix in TABLES]:
+        raise InputError(
+            f"{tables[0]} holds rows with a text each, which data=text would train on as they "
+            f"stand, names and quotes included; type data=hf data.path={tables[0].parent}"
+        )
+    contents = [_read_utf8(path) for path in files]
     texts = contents
     if config.separator is not None:
         cut = (content.split(config.separator) for content in contents)

@@ -185,12 +185,14 @@ class Dataset:
                 )
         others = sorted({*known} & {*VALIDATION} - {*self.splits})
         if self.config.val_split is None and others:
+            # What says how to draw validation text would be refused beside it.
+            reset = [f"data.{key}={default}" for key, default in self.config.drawn_by.items()]
             logger.warning(
                 "%s has a split %s, which is not read: validation text is drawn from the "
-                "training split; type data.val_split=%s to take it",
+                "training split; type %s to take it",
                 self._where,
                 others[0],
-                others[0],
+                " ".join([f"data.val_split={others[0]}", *reset]),
             )
 
     @contextmanager

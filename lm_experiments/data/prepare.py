@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 import os
 import shutil
+import tempfile
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -85,7 +86,7 @@ def prepare(data: DataConfig, tokenizer: Choice, cache_dir: Path) -> PreparedDat
     directory = cache_dir / f"{data.name}-{tokenizer.name}-{folder_key[:12]}"
     prepared = _reuse(directory, data.parts)
     if prepared is None:
-        cache_dir.mkdir(parents=True, exist_ok=True)
+        _make_writable(cache_dir)
         with _held(FileLock(cache_dir / f"{directory.name}.lock")):
             prepared = _reuse(directory, data.parts)
             if prepared is None:
@@ -103,6 +104,18 @@ def prepare(data: DataConfig, tokenizer: Choice, cache_dir: Path) -> PreparedDat
                 tokenizer.name,
             )
     return prepared
+
+
+def _make_writable(cache_dir: Path) -> None:
+    """Make the cache folder; `InputError` where it cannot be written, as in a home on no disk."""
+    try:
+        cache_dir.mkdir(parents=True, exist_ok=True)
+        tempfile.TemporaryFile(dir=cache_dir).close()
+    except OSError as error:
+        raise InputError(
+            f"{cache_dir} cannot hold prepared corpora ({error.strerror}); type cache_dir=... and "
+            "a folder that can be written"
+        ) from error
 
 
 def _held(lock: FileLock) -> FileLock:

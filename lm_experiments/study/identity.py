@@ -16,6 +16,8 @@ from lm_experiments.training.config import RunConfig, plain_values
 from lm_experiments.training.devices import find_device
 
 SLUG_LENGTH = 80
+# Of a sweep's folder, which people type.
+NAME_LENGTH = 40
 # Hashed values that follow from others.
 FOLLOWING = ("code", "data_hash", "model.ffn_width", "tokenizer.files")
 SHOWN = 3
@@ -121,9 +123,9 @@ def sweep_name(swept: Sequence[str], fixed: Sequence[str]) -> str:
     words = ["-".join(keys) or "seeds", *(f"{short_key(key)}-{value}" for key, value in pairs)]
     whole = "_".join(words)
     name = re.sub(r"[^A-Za-z0-9._-]+", "-", whole).strip("-")
-    if len(name) <= SLUG_LENGTH and name == whole:
+    if len(name) <= NAME_LENGTH and name == whole:
         return name
-    return f"{name[: SLUG_LENGTH - 9]}-{_sha256(whole.encode())[:8]}"
+    return f"{name[: NAME_LENGTH - 9]}-{_sha256(whole.encode())[:8]}"
 
 
 def short_key(key: str) -> str:

@@ -221,7 +221,7 @@ def _prepared(corpus: DataConfig, tokenizer: Choice, cache_dir: str) -> Prepared
 
 def _place(config: RunConfig, identity: str, data_hash: str) -> Path:
     """Return the run's directory: where a run of this identity lies already, or a new name."""
-    sweep = Path(config.runs_dir) / str(config.name)
+    sweep = Path(config.runs_dir).expanduser() / str(config.name)
     known = sorted(sweep.glob(f"*-{identity[:8]}"))
     if not known:
         return sweep / directory_name(config.arm, config.seed, identity)

@@ -14,9 +14,11 @@ from hydra.errors import HydraException
 from omegaconf import DictConfig, OmegaConf
 
 from lm_experiments.errors import InputError
-from lm_experiments.study.choices import choices
+from lm_experiments.study.choices import choices, groups
 from lm_experiments.study.hints import is_key, meant
 
+# Groups of which nothing need be chosen.
+OPTIONAL = ("arch", "study")
 YAML = (".yaml", ".yml")
 # Keys of Hydra that nothing here reads, and what to type instead.
 _UNREAD = {
@@ -60,8 +62,9 @@ def check_words(words: Sequence[str]) -> None:
         for pattern, reason in _UNREAD.items():
             if re.match(rf"[+~]*{pattern}\b", key) and text != "hydra/sweeper=lm_experiments":
                 raise InputError(f"{text} is not read: {reason}.")
-        if key.startswith("~") and not key.startswith("~study."):
-            group, others = key[1:], choices(key[1:])
+        taken_out = key.startswith("~") and not key.startswith("~study.")
+        if taken_out or (text == f"{key}=null" and key in groups() and key not in OPTIONAL):
+            group, others = key.lstrip("~"), choices(key.lstrip("~"))
             if others:
                 other = "none" if "none" in others else "..."
                 instead = f"type {group}={other}, of {', '.join(others)}"

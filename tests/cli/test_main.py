@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import os
+import subprocess
 import sys
 from importlib.util import find_spec
 from pathlib import Path
@@ -67,3 +69,10 @@ def test_the_help_of_training_is_in_the_form_typed(monkeypatch: pytest.MonkeyPat
     text = ConfigStore.instance().load("hydra/help/lm_experiments.yaml").node.template
     assert "lm-experiments train -m placement=pre,post" in text
     assert "python scripts" not in text
+
+
+def test_a_terminal_without_a_character_shows_it_escaped() -> None:
+    code = "import lm_experiments.cli; print('caf\u00e9 \u5b9e')"
+    environment = {**os.environ, "PYTHONIOENCODING": "latin-1", "PYTHONPATH": str(ROOT)}
+    shown = subprocess.check_output([sys.executable, "-c", code], env=environment)
+    assert shown == b"caf\xe9 \\u5b9e\n"

@@ -113,6 +113,13 @@ def test_text_that_is_not_utf8_is_named_with_its_offset(tmp_path: Path) -> None:
         load_documents(text(tmp_path))
 
 
+def test_rows_are_no_plain_text(tmp_path: Path) -> None:
+    (tmp_path / "rows.jsonl").write_text('{"text": "one"}')
+    with pytest.raises(InputError, match=r"rows\.jsonl holds rows") as refused:
+        load_documents(text(tmp_path / "rows.jsonl"))
+    assert str(refused.value).endswith(f"type data=hf data.path={tmp_path}")
+
+
 @pytest.mark.parametrize("name", ["missing.txt", "*.csv"])
 def test_a_missing_path_is_named(tmp_path: Path, name: str) -> None:
     with pytest.raises(InputError, match="does not exist; type the path of a file"):

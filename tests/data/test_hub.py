@@ -176,9 +176,10 @@ def test_a_validation_split_that_is_not_read_is_told(
 ) -> None:
     folder = as_jsonl(tmp_path / "jsonl")
     prepared(tmp_path, rows(folder, val_fraction=0.2))
-    assert "type data.val_split=validation to take it" in caplog.text
+    advice = "data.val_split=validation data.val_fraction=0.1"
+    assert f"type {advice} to take it" in caplog.text
     caplog.clear()
-    prepared(tmp_path, rows(folder, val_split="validation"))
+    prepared(tmp_path, rows(folder, val_split="validation", val_fraction=0.1))
     assert not caplog.records
 
 

@@ -98,6 +98,12 @@ def test_the_test_part_is_prepared_where_it_is_asked_for(data: DataConfig, tmp_p
     assert prepare(asked, BYTES, tmp_path).test.documents == prepared.test.documents
 
 
+def test_a_cache_that_cannot_be_written_is_named(data: DataConfig, tmp_path: Path) -> None:
+    (tmp_path / "file").touch()
+    with pytest.raises(InputError, match=r"cannot hold prepared .* type cache_dir=\.\.\."):
+        prepare_function(data, BYTES, tmp_path / "file" / "cache")
+
+
 def test_the_bible_in_bytes(tmp_path: Path) -> None:
     prepared = prepare(DataConfig(), BYTES, tmp_path)
     assert (prepared.train.documents, prepared.val.documents) == (1068, 121)

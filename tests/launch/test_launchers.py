@@ -29,6 +29,7 @@ PAIR = ("-m", "placement=pre,post")
         ((*PAIR, "hydra/launcher=ray", "resources.gpus=64"), "this machine has "),
         ((*PAIR, "hydra/launcher=ray", "ray.address=nowhere"), "type ray.address=HOST:6379"),
         ((*PAIR, "hydra/launcher=slurm", "resources.gpus=0.5"), "cannot be asked of SLURM"),
+        ((*PAIR, "hydra/launcher=slurm"), "this machine has none (srun); type it on a machine"),
         ((*PAIR, "hydra/launcher=submitit_local", "resources.gpus=1"), "type hydra/launcher=ray"),
         (("hydra/launcher=ray",), "hydra/launcher=ray is for a sweep; add -m"),
         (("resources.cpus=1",), "resources.cpus=1 is for a sweep; add -m"),

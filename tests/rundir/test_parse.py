@@ -48,12 +48,32 @@ def test_numbers_are_converted_where_nothing_is_lost(key: str, value: Any, expec
 
 
 @pytest.mark.parametrize(
+    ("key", "value", "expected"),
+    [
+        ("servings", "2", 2),
+        ("salt", "1e-3", 1e-3),
+        ("hot", "true", True),
+        ("oven", "180", 180),
+        ("spice", "false", False),
+        ("spice", "mild", "mild"),
+        ("title", 20240913, "20240913"),
+        ("steps", ["cut", 7], ["cut", "7"]),
+    ],
+)
+def test_text_is_taken_for_what_is_meant_and_a_whole_number_for_a_word(
+    key: str, value: Any, expected: Any
+) -> None:
+    found = getattr(recipe(**{key: value}), key)
+    assert (found, type(found)) == (expected, type(expected))
+
+
+@pytest.mark.parametrize(
     ("key", "value", "message"),
     [
         ("servings", 2.5, "recipe.servings=2.5 is not a whole number."),
-        ("servings", "2", "recipe.servings='2' is not a whole number."),
+        ("servings", "2.5", "recipe.servings='2.5' is not a whole number."),
         ("servings", True, "recipe.servings=True is not a whole number."),
-        ("servings", None, "recipe.servings=None is not a whole number."),
+        ("servings", None, "recipe.servings=null is not a whole number."),
         ("servings", float("nan"), "recipe.servings=nan is not a whole number."),
         ("salt", "lots", "recipe.salt='lots' is not a number."),
         ("salt", True, "recipe.salt=True is not a number."),
@@ -62,14 +82,33 @@ def test_numbers_are_converted_where_nothing_is_lost(key: str, value: Any, expec
         ("oven", "high", "recipe.oven='high' is not a whole number, or null."),
         ("steps", "cut", "recipe.steps='cut' is not a list; type recipe.steps=[a,b]."),
         ("title", {"a": 1}, "recipe.title={'a': 1} is not a word"),
-        ("title", 5, "recipe.title=5 is not a word (put quotes around a number that is meant"),
-        ("steps", ["cut", 7], "recipe.steps[1]=7 is not a word"),
+        ("title", 5.0, "recipe.title=5.0 is not a word (put quotes around a number that is meant"),
+        ("steps", ["cut", 7.5], "recipe.steps[1]=7.5 is not a word"),
     ],
 )
 def test_a_value_of_another_type_is_an_error(key: str, value: Any, message: str) -> None:
     with pytest.raises(InputError) as caught:
         recipe(**{key: value})
     assert str(caught.value).startswith(message)
+
+
+@dataclass(frozen=True)
+class Oven:
+    """An oven.
+
+    Attributes:
+        heat: in degrees; 0 turns it off.
+    """
+
+    heat: int = 180
+
+
+def test_null_where_there_is_no_null_is_answered_with_what_the_key_is() -> None:
+    with pytest.raises(InputError) as caught:
+        build(Oven, {"heat": None}, "oven")
+    assert str(caught.value) == (
+        "oven.heat=null is not a whole number. heat: in degrees; 0 turns it off."
+    )
 
 
 def test_an_unknown_key_names_the_nearest_one() -> None:

@@ -27,8 +27,31 @@ SENTENCES = {
         ["data.max_bytes=9 is not read by data=kjv; type data=hf"],
     ),
     "a tokenizer without its file": (["tokenizer=file"], ["tokenizer.path is not set"]),
+    "a key by its last word": (["lr=1e-3"], ["lr is not a key; did you mean optimizer.lr?"]),
+    "a key by another name": (["n_embd=64"], ["did you mean model.d_model?"]),
+    "a choice by another name": (["activation=relu"], ["did you mean ffn=relu?"]),
+    "a choice of another group": (["norm=swiglu"], ["norm=swiglu is not known", "ffn=swiglu?"]),
+    "a key that a section lacks": (["trainer.foo=3"], ["the keys of trainer are trainer.max_st"]),
+    "a word for the model": (["model=gpt2"], ["model=gpt2 is not", "did you mean arch=gpt2?"]),
+    "a part taken out": (["~logger"], ["nothing can be taken out", "type logger=none"]),
+    "null for a number": (
+        ["optimizer.clip_norm=null"],
+        ["optimizer.clip_norm=null is not a number", "0 turns clipping off"],
+    ),
+    "a directory of Hydra's": (["hydra.run.dir=x"], ["hydra.run.dir=x is not read", "runs_dir="]),
+    "another sweeper": (["-m", "hydra/sweeper=optuna"], ["is not read", "-m key=a,b", "tune:"]),
+    "another launcher": (["-m", "hydra/launcher=joblib"], ["joblib is not", "hydra/launcher=ray"]),
+    "two studies": (["-m", "study=cs336,glu"], ["study=cs336 and study=glu"]),
+    "a study that is no file": (["-m", "study=./no.yaml"], ["./no.yaml: there is no such file"]),
+    "a study's key without it": (["-m", "study.margin=1"], ["choose one with study=NAME"]),
+    "a word that needs quotes": (["name=a#b"], ["type 'name=\"a#b\"'"]),
+    "a list that needs quotes": (
+        ["-m", "study=glu", "+study.arms.new=[ffn=relu]"],
+        ["""type '+study.arms.new=["ffn=relu"]'"""],
+    ),
     "a list without -m": (["placement=pre,post"], ["add -m", "-m", "placement=pre,post"]),
     "a value typed as a flag": (["--seed", "1"], ["without dashes", "seed=1"]),
+    "an unknown flag": (["--lr=0.1"], ["without dashes", "did you mean optimizer.lr?"]),
     "a space after a comma": (["placement=pre,", "post"], ["without spaces", "placement=pre,post"]),
     "heads that do not divide": (["model.n_heads=3"], ["16 % 3 = 1", "model.n_heads=2"]),
     "an odd head width": (["model.d_model=6", "model.n_heads=2"], ["head width 3", "even number"]),
@@ -109,6 +132,28 @@ def test_a_text_that_cannot_be_read(content: bytes, train: Callable[..., Any]) -
     assert answer.code == 2
     assert "bad.txt" in answer.err
     assert len(answer.err.strip().splitlines()) == 1
+
+
+@pytest.mark.parametrize(
+    ("file", "content", "words", "sentence"),
+    [
+        ("norm/own", "name: rmsnorm", ["norm=own"], "of norm=... does not say what its keys be"),
+        ("norm/own", "name: rmsnorm", ["norm=own"], "must be # @package model.norm"),
+        ("arch/own", "model: {d_ff: 9}", ["arch=own"], "must be # @package _global_"),
+        ("size/own", "a: 1\na: 2", ["size=own"], "own.yaml, line 2: found duplicate key a."),
+        ("size/own", "a: [1", ["size=own"], "own.yaml, line 1: expected ',' or ']'"),
+    ],
+)
+def test_a_bad_file_of_choices(
+    file: str, content: str, words: list[str], sentence: str, train: Callable[..., Any]
+) -> None:
+    path = Path(f"own/{file}.yaml")
+    path.parent.mkdir(parents=True)
+    path.write_text(content)
+    answer = train(f"hydra.searchpath=[file://{Path('own').resolve()}]", *words)
+    assert answer.code == 2
+    assert sentence in answer.err
+    assert len(answer.err.strip().splitlines()) == 1, answer.err
 
 
 def test_a_folder_written_by_something_else_is_left_alone(train: Callable[..., Any]) -> None:

@@ -88,7 +88,7 @@ def test_every_axis_is_a_field_of_the_model() -> None:
         ({"retries": -1}, "retries=-1 must be a whole number, 0 or more."),
         ({"on_failure": "wait"}, "on_failure=wait is not known; it can be continue or stop."),
         ({"resources": {"gpu": 1}}, "resources.gpu is not a key; did you mean resources.gpus?"),
-        ({"ray": {"address": 5}}, "ray.address=5 is not a word"),
+        ({"ray": {"address": 5.5}}, "ray.address=5.5 is not a word"),
         ({"study": "cs336"}, "study='cs336' is not a section"),
     ],
 )

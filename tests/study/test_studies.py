@@ -296,6 +296,46 @@ def test_an_unknown_override_of_an_arm_is_refused(
     assert "position=nope is not known" in answer.err
 
 
+def test_an_arm_is_explained_by_its_own_choices(study: Callable[..., Any], tmp_path: Path) -> None:
+    path = tmp_path / "studies" / "study" / "pair.yaml"
+    own = "position=none, model.position.theta=1"
+    path.write_text(path.read_text().replace("position=none", own))
+    answer = study("pair")
+    assert answer.code == 2
+    assert "Arm 'NoPE': position=none has no option theta; it has none." in answer.err
+    path.write_text(path.read_text().replace(own, "~position"))
+    assert "Arm 'NoPE': ~position: nothing can be taken out" in study("pair").err
+
+
+def test_what_all_arms_share_is_not_blamed_on_one(
+    study: Callable[..., Any], tmp_path: Path
+) -> None:
+    path = tmp_path / "studies" / "study" / "pair.yaml"
+    path.write_text(f"{path.read_text()}overrides: [lr=1]\n")
+    assert "error: lr is not a key; did you mean optimizer.lr?" in study("pair").err
+
+
+def test_fields_of_a_study_are_set_by_words(study: Callable[..., Any]) -> None:
+    words = ['+study.arms.new=["ffn=relu"]', "~study.arms.again", "study.controls=[]"]
+    answer = study("pair", "study.seeds=[3]", *words, "plan=true")
+    assert answer.code == 0, answer.err
+    assert "3 runs: 3 arms, seed 3;" in answer.out
+    assert "new" in answer.out and "again" not in answer.out
+    answer = study("pair", "study.seeds={first:3,more:1,at_most:4}", "study.margin=1", "plan=true")
+    assert "undecided arms go on after 3, 4 seeds" in answer.out
+    assert (
+        "study.margn is not a key; did you mean study.margin?" in study("pair", "study.margn=1").err
+    )
+
+
+def test_a_study_is_a_file_anywhere(train: Callable[..., Any]) -> None:
+    Path("mine.yaml").write_text(FILES["twins"])
+    answer = train("-m", "study=mine.yaml", "plan=true")
+    assert answer.code == 2
+    assert "'one'" in answer.err and "'two'" in answer.err and "same run" in answer.err
+    assert "add -m: python scripts/train.py -m study=/" in train("study=./mine").err
+
+
 def test_a_study_without_m_is_refused(train: Callable[..., Any]) -> None:
     answer = train("study=cs336")
     assert answer.code == 2

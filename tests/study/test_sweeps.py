@@ -413,3 +413,39 @@ def test_a_failed_run_is_tried_again_and_stops_the_sweep_where_asked(
     assert "Stopped. The same command continues" in answer.out
     refused = train(*sweep, "on_failure=panic")
     assert "it can be continue or stop" in refused.err
+
+
+def test_values_of_a_range_are_as_people_write_them(train: Callable[..., Any]) -> None:
+    answer = train("-m", "optimizer.lr=range(0.001,0.01,0.004)", "plan=true")
+    assert answer.code == 0, answer.err
+    assert "lr=0.009 " in answer.out and "lr=0.0090" not in answer.out
+
+
+def test_numbers_of_the_environment(
+    train: Callable[..., Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("WIDTH", "24")
+    monkeypatch.setenv("SMOOTH", "1e-6")
+    words = ["model.norm.eps=${oc.env:SMOOTH}", "model.document_mask=${oc.env:MASK,true}"]
+    answer = train("model.d_model=${oc.env:WIDTH,16}", *words, "name=20240913", "plan=true")
+    assert answer.code == 0, answer.err
+    assert "model.d_model='many' is not a whole number" in (
+        train("model.d_model=${oc.env:NONE,many}").err
+    )
+
+
+def test_runs_may_lie_in_the_home_folder(
+    train: Callable[..., Any], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.setenv("HOME", str(tmp_path / "home"))
+    answer = train('runs_dir="~/x"')
+    assert answer.code == 0, answer.err
+    assert list(tmp_path.glob("home/x/single/*/result.json"))
+    assert not Path("~").exists()
+
+
+@pytest.mark.parametrize("word", ["plan=true,false", "name=a,b", "on_failure=stop,continue"])
+def test_what_holds_for_a_sweep_has_one_value(word: str, train: Callable[..., Any]) -> None:
+    answer = train("-m", word)
+    assert answer.code == 2
+    assert "which holds for all runs of a sweep; type a command for each" in answer.err
