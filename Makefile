@@ -5,6 +5,9 @@ PYTHON ?= python3
 BIN := .venv/bin
 GRID := placement=pre,post ffn=relu,swiglu position=sinusoidal,learned,rope
 
+# Tests share the cores with the programs they start: threads that wait must not keep a core busy.
+test test-slow: export OMP_WAIT_POLICY := PASSIVE
+
 .PHONY: ablation test test-slow lint types imports format clean
 .DELETE_ON_ERROR:
 
