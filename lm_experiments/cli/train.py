@@ -49,9 +49,14 @@ def main(run: Callable[[DictConfig], None] = run_single) -> None:
 
 
 def _check_flags(arguments: Sequence[str]) -> None:
-    """Refuse a value typed as a flag before Hydra answers it with its usage."""
+    """Refuse a value typed as a flag, or one that no file can hold, before Hydra reads it."""
     known = [flag for action in get_args_parser()._actions for flag in action.option_strings]
     for text in arguments:
+        if not text.isascii() and text.encode(errors="replace").decode() != text:
+            raise InputError(
+                f"{text!a} is not UTF-8; rename the file or folder that it names, for "
+                "example with convmv -f latin1 -t utf8."
+            )
         flag = text.split("=")[0]
         if text.startswith("--") and flag not in known:
             raise InputError(
