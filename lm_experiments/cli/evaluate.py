@@ -69,7 +69,7 @@ def _evaluate(options: argparse.Namespace) -> None:
         raise InputError("No run is named; type python scripts/evaluate.py and a run directory.")
     contexts, device = _contexts(options.contexts), _device(options.device)
     data = _data(options, [word for word in words if word not in runs])
-    subjects = [_subject(word, options.split) for word in runs]
+    subjects = [_subject(word, options.split if data is None else None) for word in runs]
     for subject in subjects:
         _check_positions(subject, max(contexts, default=1))
     texts = _texts(subjects, data)
@@ -106,17 +106,18 @@ class _Subject:
     held_out: EncodedText | None = None
 
 
-def _subject(word: str, part: str) -> _Subject:
+def _subject(word: str, part: str | None) -> _Subject:
+    """Open what is evaluated, with its own text only where a part of that is asked for."""
     folder = Path(word.removeprefix(HUGGING_FACE))
     if not word.startswith(HUGGING_FACE):
         run = open_run(folder)
-        if part not in run.data.held_out:
+        if part is not None and part not in run.data.held_out:
             raise InputError(
                 f"{folder} has no test text, as it was trained without data.test_fraction; leave "
                 "out --split test."
             )
-        text = EncodedText.of(run.data.held_out[part])
-        return _Subject(folder.name, run.config.model, run.model, run.data.tokenizer, text)
+        text = None if part is None else EncodedText.of(run.data.held_out[part])
+        return _Subject(folder.name, run.config.model, run.model, run.tokenizer, text)
     # Imports transformers, which takes seconds, and may not be installed.
     from lm_experiments.interop import load_hf, read_folder
 

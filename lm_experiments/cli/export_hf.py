@@ -44,5 +44,5 @@ def _export(words: Sequence[str]) -> None:
     # A small model is one or two files; a progress bar says nothing.
     their_logging.disable_progress_bar()
     run, out = open_run(paths[0]), paths[1]
-    written = write_folder(out, run.model(), run.data.tokenizer)
+    written = write_folder(out, run.model(), run.tokenizer)
     print(f"{out} holds a {written}; AutoModelForCausalLM.from_pretrained({str(out)!r}) loads it.")

@@ -72,7 +72,7 @@ def _write_samples(options: argparse.Namespace) -> None:
     if options.samples < 1:
         raise InputError(f"--samples {options.samples} must be 1 or more.")
     run = open_run(options.run)
-    model, tokenizer = run.model(), run.data.tokenizer
+    model, tokenizer = run.model(), run.tokenizer
     texts = options.prompt or [""]
     prompts = [_encoded(text, tokenizer) for text in texts]
     for seed in range(options.seed, options.seed + options.samples):

@@ -4,15 +4,17 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from pathlib import Path
 
 import yaml
 
 from lm_experiments.conf_dir import conf_dir
-from lm_experiments.data import DataConfig, PreparedData, prepare
+from lm_experiments.data import DataConfig, PreparedData, Tokenizer, load_tokenizer, prepare
 from lm_experiments.errors import InputError
 from lm_experiments.model import Transformer
 from lm_experiments.registry import UnknownComponentError
+from lm_experiments.rundir.names import TOKENIZER
 from lm_experiments.rundir.parse import build
 from lm_experiments.rundir.results import read_result
 from lm_experiments.training.checkpoints import load_model
@@ -21,11 +23,50 @@ from lm_experiments.training.config import BatchConfig, RunConfig, load_config
 
 @dataclass(frozen=True)
 class TrainedRun:
-    """A run with the corpus it was trained on, which brings its tokenizer."""
+    """A run with its tokenizer, and the corpus it was trained on as far as that is still there."""
 
     directory: Path
     config: RunConfig
-    data: PreparedData
+
+    @cached_property
+    def tokenizer(self) -> Tokenizer:
+        """The tokenizer of the run; runs of earlier versions have that of their corpus alone.
+
+        Raises `InputError` where it is not the one the run was trained with.
+        """
+        path, result = self.directory / TOKENIZER, read_result(self.directory)
+        if not path.is_file():
+            return self.data.tokenizer
+        tokenizer = load_tokenizer(path)
+        expected = result and result.tokenizer_hash
+        if expected not in (None, tokenizer.fingerprint):
+            raise InputError(f"{path} is not the tokenizer of the run; put it back from a copy.")
+        return tokenizer
+
+    @cached_property
+    def data(self) -> PreparedData:
+        """The corpus; where it is no longer in the run's cache, it is prepared again.
+
+        Raises `InputError` where it cannot be read, or is not the one the run was trained on.
+        """
+        config, result = self.config, read_result(self.directory)
+        try:
+            data = prepare(
+                config.data.corpus, config.tokenizer, Path(config.cache_dir).expanduser()
+            )
+        except InputError as error:
+            raise InputError(
+                f"The text of {self.directory} is not where it was, or not as it was ({error}); "
+                "put it back."
+            ) from error
+        trained_on = (result and result.data_hash) or data.data_hash
+        same_size = data.tokenizer.vocab_size == config.model.vocab_size
+        if trained_on != data.data_hash or not same_size:
+            raise InputError(
+                f"The corpus, data.name={config.data.name} data.path={config.data.path}, has "
+                f"changed since {self.directory} was trained; put the old text back."
+            )
+        return data
 
     def model(self, device: str = "cpu") -> Transformer:
         """Return the newest checkpoint's model, in evaluation mode; see `load_model`."""
@@ -35,23 +76,10 @@ class TrainedRun:
 def open_run(directory: Path) -> TrainedRun:
     """Open a run directory, which is only read.
 
-    Where its prepared corpus is no longer in the run's cache, it is prepared again.
-
     Raises:
-        InputError: if it is not a run directory, has components that are not known here, or
-            the corpus is not the one it was trained on.
+        InputError: if it is not a run directory, or has components that are not known here.
     """
-    config = _config_of(directory)
-    data = prepare(config.data.corpus, config.tokenizer, Path(config.cache_dir).expanduser())
-    result = read_result(directory)
-    trained_on = (result and result.data_hash) or data.data_hash
-    same_size = data.tokenizer.vocab_size == config.model.vocab_size
-    if trained_on != data.data_hash or not same_size:
-        raise InputError(
-            f"The corpus, data.name={config.data.name} data.path={config.data.path}, has changed "
-            f"since {directory} was trained, and with it the tokenizer; put the old text back."
-        )
-    return TrainedRun(directory, config, data)
+    return TrainedRun(directory, _config_of(directory))
 
 
 def _config_of(directory: Path) -> RunConfig:

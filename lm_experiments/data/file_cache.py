@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import json
 from collections.abc import Callable
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -43,8 +44,10 @@ def cached_scan(path: Path, kind: str, scan: Callable[[Path], Facts], cache_dir:
         raise InputError(
             f"{path} cannot be read ({error.strerror}); make it readable or change data.path"
         ) from error
-    entry.parent.mkdir(parents=True, exist_ok=True)
-    write_atomically(entry, json.dumps(facts))
+    # In a cache that is shared the folder may be another user's.
+    with suppress(PermissionError):
+        entry.parent.mkdir(parents=True, exist_ok=True)
+        write_atomically(entry, json.dumps(facts))
     return facts
 
 

@@ -87,7 +87,8 @@ def prepare(data: DataConfig, tokenizer: Choice, cache_dir: Path) -> PreparedDat
     prepared = _reuse(directory, data.parts)
     if prepared is None:
         _make_writable(cache_dir)
-        with _held(FileLock(cache_dir / f"{directory.name}.lock")):
+        # Whoever may write to the folder may take the lock: a group may share a cache.
+        with _held(FileLock(cache_dir / f"{directory.name}.lock", mode=0o666)):
             prepared = _reuse(directory, data.parts)
             if prepared is None:
                 _build(data, tokenizer, directory, key)

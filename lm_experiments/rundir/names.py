@@ -14,6 +14,7 @@ RESULT = "result.json"
 DOCUMENTS = "documents.npz"
 LOG = "train.log"
 LOCK = ".lock"
+TOKENIZER = "tokenizer.json"
 CHECKPOINTS = "checkpoints"
 # Of a sweep.
 SWEEP = "sweep.json"

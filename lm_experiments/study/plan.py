@@ -112,6 +112,11 @@ def checked(values: Mapping[str, Any]) -> RunConfig:
     if model.get("document_mask"):
         model["end_of_text"] = vocabulary - 1
     known = {key: value for key, value in values.items() if key not in OF_THE_COMMAND}
+    for section in ("data", "tokenizer"):
+        if path := known[section].get("path"):
+            # A run can be opened from any folder.
+            absolute = str(Path(path).expanduser().absolute())
+            known[section] = {**known[section], "path": absolute}
     if isinstance(known["code_paths"], str):
         known["code_paths"] = [known["code_paths"]]
     if known["arm"] is None:

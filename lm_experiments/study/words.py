@@ -97,9 +97,14 @@ def with_quotes(override: str) -> str | None:
 
 
 def _check_flags(words: Sequence[str]) -> None:
-    """Refuse a value typed as a flag before Hydra answers it with its usage."""
+    """Refuse a value typed as a flag, or one that no file can hold, before Hydra reads it."""
     known = [flag for action in get_args_parser()._actions for flag in action.option_strings]
     for text, following in zip(words, [*words[1:], "..."], strict=True):
+        if text.encode(errors="replace").decode() != text:
+            raise InputError(
+                f"{text!a} is not UTF-8; rename the file or folder that it names, for "
+                "example with convmv -f latin1 -t utf8."
+            )
         flag, equals, value = text.partition("=")
         if text.startswith("--") and flag not in known:
             key, value = flag.lstrip("-"), value if equals else following

@@ -19,7 +19,7 @@ from lm_experiments.data import prepare
 from lm_experiments.errors import InputError
 from lm_experiments.model import build_model
 from lm_experiments.rundir.identity import Identity, read_identity
-from lm_experiments.rundir.names import log_name
+from lm_experiments.rundir.names import TOKENIZER, log_name
 from lm_experiments.rundir.results import DONE, FAILED, INTERRUPTED, write_result
 from lm_experiments.training.batches import Batches
 from lm_experiments.training.callbacks import (
@@ -132,6 +132,8 @@ class Run:
         cache = Path(config.cache_dir).expanduser()
         data = prepare(config.data.corpus, config.tokenizer, cache)
         self.tokenizer_hash = data.tokenizer.fingerprint
+        if self.world.is_rank_zero:
+            data.tokenizer.save(self.run_dir / TOKENIZER)
         model = build_model(config.model, config.seed)
         if self.device.compile:
             model.compile()

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import logging
+import os
 import shutil
 import subprocess
 import sys
@@ -231,3 +232,23 @@ print(len(prepare(data, tokenizer, cache).train.tokens))
     assert logged.count("preparing ") == 1
     assert logged.count("waiting for another process") == 1
     assert len(folders(tmp_path)) == 1
+
+
+def test_all_who_may_write_to_a_cache_may_take_its_locks(
+    data: DataConfig, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    modes = []
+
+    def build(data: DataConfig, tokenizer: Choice, directory: Path, key: str) -> None:
+        [lock] = directory.parent.glob("*.lock")
+        modes.append(lock.stat().st_mode & 0o666)
+        raise InputError("enough")
+
+    monkeypatch.setattr(sys.modules[prepare_function.__module__], "_build", build)
+    before = os.umask(0o022)
+    try:
+        with pytest.raises(InputError, match="enough"):
+            prepare(data, BYTES, tmp_path)
+    finally:
+        os.umask(before)
+    assert modes == [0o666]

@@ -13,6 +13,7 @@ from lm_experiments.data import (
     DataConfig,
     EvaluationBatches,
     TrainingBatches,
+    file_cache,
     prepare,
     token_files,
 )
@@ -244,3 +245,13 @@ def test_files_of_other_formats_are_refused(folder: Path, tmp_path: Path) -> Non
         (folder / "train.bin").write_bytes(content)
         with pytest.raises(InputError, match=rf"train\.bin is {message}"):
             prepared(folder)
+
+
+def test_what_was_scanned_is_used_also_where_it_cannot_be_kept(
+    folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refused(path: Path, content: str) -> None:
+        raise PermissionError(13, "Permission denied", str(path))
+
+    monkeypatch.setattr(file_cache, "write_atomically", refused)
+    assert prepared(folder).train.tokens[:].tolist() == TOKENS.tolist()

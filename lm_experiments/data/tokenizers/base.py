@@ -18,6 +18,7 @@ from numpy.typing import NDArray
 
 from lm_experiments.data.hashing import hash_of
 from lm_experiments.errors import InputError
+from lm_experiments.rundir.atomic import write_atomically
 
 END_OF_TEXT = "<|endoftext|>"
 UNKNOWN = "\ufffd"
@@ -131,8 +132,8 @@ class Tokenizer(ABC):
         return None
 
     def save(self, path: Path) -> None:
-        """Write the tokenizer to one JSON file."""
-        path.write_text(json.dumps({"name": self.name, "state": self.state()}), encoding="utf-8")
+        """Write the tokenizer to one JSON file, whole or not at all."""
+        write_atomically(path, json.dumps({"name": self.name, "state": self.state()}))
 
 
 class BackedTokenizer(Tokenizer):
