@@ -91,10 +91,11 @@ class Transformer(nn.Module):
             cache: the key-value cache of the tokens before these; it is extended.
 
         Raises:
-            ValueError: for more tokens than the position encoding or the cache supports.
+            ValueError: for more tokens than the position encoding or the cache supports, and on a
+                CPU for a token that the vocabulary lacks.
         """
         location = self._locate(tokens, documents, cache)
-        x: Tensor = self.embedding(tokens)
+        x = self._embedded(tokens)
         if self.config.scale_embeddings:
             x = x * self.config.d_model**0.5
         if self.embedding_norm is not None:
@@ -109,6 +110,18 @@ class Transformer(nn.Module):
         out: Tensor = x if self.final_norm is None else self.final_norm(x)
         # The head is linear, so this multiplies the logits.
         return out if self.multipliers.logits == 1 else out * self.multipliers.logits
+
+    def _embedded(self, tokens: Tensor) -> Tensor:
+        try:
+            embedded: Tensor = self.embedding(tokens)
+        except IndexError as error:
+            # Only now, since to look at the tokens of every batch would wait for a GPU.
+            low, high = int(tokens.min()), int(tokens.max())
+            raise ValueError(
+                f"Token {low if low < 0 else high} is not in the vocabulary, whose tokens are 0 to "
+                f"{self.config.vocab_size - 1}."
+            ) from error
+        return embedded
 
     def _locate(self, tokens: Tensor, documents: Tensor | None, cache: Cache | None) -> Location:
         end = self.config.end_of_text if self.config.document_mask else None

@@ -68,13 +68,7 @@ def swept_keys(overrides: Sequence[Override]) -> list[str]:
 def grid_specs(overrides: Sequence[Override], name: str | None, arm: str | None) -> list[RunSpec]:
     """Return a run for every combination of the values given."""
     swept = swept_keys(overrides)
-    for override in overrides:
-        if override.is_sweep_override() and _of_the_sweep(key := override.get_key_element()):
-            values = " and ".join(_values(override)[:2])
-            raise InputError(
-                f"{override.input_line} is several values of {key}, which holds for all runs of a "
-                f"sweep; type a command for each, with {values}."
-            )
+    _check_one_value(overrides)
     combinations = [list(values) for values in itertools.product(*map(_values, overrides))]
     fixed = [text for text in combinations[0] if _key(text) not in swept]
     name = name or sweep_name(swept, arm_overrides(fixed))
@@ -153,6 +147,7 @@ def seeds_of(study: Study, overrides: Sequence[Override]) -> list[int]:
 
 def _fixed(overrides: Sequence[Override]) -> list[str]:
     """Return the command line's overrides of a study; only seeds may have several values."""
+    _check_one_value(overrides)
     if swept := swept_keys(overrides):
         raise InputError(
             f"{swept[0]} is given several values beside a study, whose arms are declared; add "
@@ -160,6 +155,22 @@ def _fixed(overrides: Sequence[Override]) -> list[str]:
         )
     texts = [text for override in overrides for text in _values(override)]
     return [text for text in texts if _key(text) != "seed" and not _of_the_sweep(_key(text))]
+
+
+def _check_one_value(overrides: Sequence[Override]) -> None:
+    """Refuse several values of a key that holds for a whole sweep."""
+    for override in overrides:
+        key = override.get_key_element()
+        if override.is_sweep_override() and _of_the_sweep(key):
+            values = _values(override)
+            instead = f"type a command for each, with {' and '.join(values[:2])}"
+            if "." in key:
+                listed = ",".join(text.partition("=")[2] for text in values)
+                instead = f"type {key.lstrip('+')}=[{listed}] for a list"
+            raise InputError(
+                f"{override.input_line.lstrip('+')} is several values of a key that holds for all "
+                f"runs of a sweep; {instead}."
+            )
 
 
 def _values(override: Override) -> list[str]:

@@ -86,6 +86,7 @@ def test_the_local_executor_trains_all_at_once(place: Place) -> None:
 
 
 def test_a_precision_that_cannot_be_looked_up_is_asked_for(place: Place) -> None:
-    answer = place.train("placement=pre,post", "hydra/launcher=slurm", "name=x", seconds=60)
+    words = ("placement=pre,post", "hydra/launcher=slurm", "name=x")
+    answer = place.train(*words, seconds=60, **install(place.folder))
     assert answer.code == 2, answer.text
     assert "trainer.precision=auto cannot be looked up here" in answer.text

@@ -71,6 +71,15 @@ def test_a_sequence_does_not_notice_its_neighbours() -> None:
     torch.testing.assert_close(model(inputs)[2:3], model(inputs[2:3]), atol=1e-5, rtol=1e-5)
 
 
+@pytest.mark.parametrize("token", [-1, "vocabulary"])
+def test_a_token_that_the_vocabulary_lacks_is_named(token: int | str) -> None:
+    config = tiny_config()
+    size = config.vocab_size
+    wrong = size if isinstance(token, str) else token
+    with pytest.raises(ValueError, match=rf"^Token {wrong} is not .* 0 to {size - 1}\.$"):
+        tiny_model()(torch.tensor([[0, wrong]]))
+
+
 def test_names_in_a_checkpoint() -> None:
     assert list(tiny_model(n_layers=1).state_dict()) == KEYS_OF_ONE_LAYER
 

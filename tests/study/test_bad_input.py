@@ -42,6 +42,10 @@ SENTENCES = {
     "another sweeper": (["-m", "hydra/sweeper=optuna"], ["is not read", "-m key=a,b", "tune:"]),
     "another launcher": (["-m", "hydra/launcher=joblib"], ["joblib is not", "hydra/launcher=ray"]),
     "two studies": (["-m", "study=cs336,glu"], ["study=cs336 and study=glu"]),
+    "a list without brackets": (
+        ["-m", "study=glu", "study.seeds=0,1"],
+        ["error: study.seeds=0,1 is several values", "type study.seeds=[0,1] for a list"],
+    ),
     "a study that is no file": (["-m", "study=./no.yaml"], ["./no.yaml: there is no such file"]),
     "a study's key without it": (["-m", "study.margin=1"], ["choose one with study=NAME"]),
     "a word that needs quotes": (["name=a#b"], ["type 'name=\"a#b\"'"]),

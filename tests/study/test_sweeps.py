@@ -448,4 +448,4 @@ def test_runs_may_lie_in_the_home_folder(
 def test_what_holds_for_a_sweep_has_one_value(word: str, train: Callable[..., Any]) -> None:
     answer = train("-m", word)
     assert answer.code == 2
-    assert "which holds for all runs of a sweep; type a command for each" in answer.err
+    assert "holds for all runs of a sweep; type a command for each, with" in answer.err
