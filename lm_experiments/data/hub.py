@@ -169,7 +169,8 @@ class Dataset:
             raise InputError(
                 f"data.path={config.path} is no copy of {config.dataset} as it lies on the hub, "
                 f"but holds the text files {', '.join(files[:6])}; type data.train_files= and "
-                "data.val_files= with the names of those to read, data.val_split=validation and "
+                "data.val_files= with the names of those to read, data.val_split=validation, "
+                "data.val_fraction=0.1 (its default, as it is not read) and "
                 f"'data.separator=\"{END_OF_TEXT}\"', or what stands between their documents"
             )
         return builder
