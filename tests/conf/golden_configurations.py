@@ -28,12 +28,12 @@ GOLDEN = Path(__file__).parent / "golden"
 COMMAND = "python tests/conf/golden_configurations.py"
 # What has to be given with a choice, since there is no default for it.
 NEEDED = {
-    "data=text": ("data.path=here",),
-    "data=hf": ("data.path=here",),
-    "data=tokens": ("data.path=here", "tokenizer.vocab_size=50257"),
-    "tokenizer=file": ("tokenizer.path=here",),
-    "tokenizer=gpt2": ("tokenizer.path=here",),
-    "tokenizer=none": ("data=tokens", "data.path=here", "tokenizer.vocab_size=50257"),
+    "data=text": ("data.path=/here",),
+    "data=hf": ("data.path=/here",),
+    "data=tokens": ("data.path=/here", "tokenizer.vocab_size=50257"),
+    "tokenizer=file": ("tokenizer.path=/here",),
+    "tokenizer=gpt2": ("tokenizer.path=/here",),
+    "tokenizer=none": ("data=tokens", "data.path=/here", "tokenizer.vocab_size=50257"),
 }
 # A golden file for each; the choices of the architecture's axes are compared as parts of arch.
 COMPARED = (
