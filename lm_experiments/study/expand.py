@@ -168,8 +168,8 @@ def _check_one_value(overrides: Sequence[Override]) -> None:
                 listed = ",".join(text.partition("=")[2] for text in values)
                 instead = f"type {key.lstrip('+')}=[{listed}] for a list"
             raise InputError(
-                f"{override.input_line.lstrip('+')} is several values of a key that holds for all "
-                f"runs of a sweep; {instead}."
+                f"{str(override.input_line).lstrip('+')} is several values of a key that holds "
+                f"for all runs of a sweep; {instead}."
             )
 
 
