@@ -164,12 +164,12 @@ def _check_one_value(overrides: Sequence[Override]) -> None:
         if override.is_sweep_override() and _of_the_sweep(key):
             values = _values(override)
             instead = f"type a command for each, with {' and '.join(values[:2])}"
-            if "." in key:
+            if (name := key.lstrip("+")).startswith("study."):
                 listed = ",".join(text.partition("=")[2] for text in values)
-                instead = f"type {key.lstrip('+')}=[{listed}] for a list"
+                instead = f"type {name}=[{listed}] for a list"
             raise InputError(
-                f"{override.input_line.lstrip('+')} is several values of a key that holds for all "
-                f"runs of a sweep; {instead}."
+                f"{str(override.input_line).lstrip('+')} is several values of a key that holds "
+                f"for all runs of a sweep; {instead}."
             )
 
 

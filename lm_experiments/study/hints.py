@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import difflib
 import re
-from functools import cache
 
 from lm_experiments.study.choices import choices, groups
 from lm_experiments.study.keys import SHORT, all_keys
@@ -87,9 +86,9 @@ def suggestions(key: str, value: str = "") -> list[str]:
     return [f"{name}={value}" if value and value in choices(name) else name for name in found]
 
 
-@cache
-def _names() -> tuple[str, ...]:
-    return tuple(dict.fromkeys([*groups(), *(key.name for key in all_keys()), *SHORT]))
+def _names() -> list[str]:
+    # Not kept: files of the user's own add components, with keys.
+    return list(dict.fromkeys([*groups(), *(key.name for key in all_keys()), *SHORT]))
 
 
 def _last(key: str) -> str:

@@ -91,12 +91,14 @@ def plain(config: DictConfig) -> dict[str, Any]:
 
 
 def _check_section(key: str, value: Any) -> None:
-    """Refuse a word for a section, and a group's file that does not say where it belongs."""
+    """Refuse what is no key, a word for a section, and a file that does not say its section."""
     if package := PACKAGES.get(key):
         raise InputError(
             f"the file of {key}=... does not say what its keys belong to; its first line must be "
             f"# @package {package}"
         )
+    if key not in (*OF_THE_COMMAND, *(field.name for field in fields_of(RunConfig))):
+        raise InputError(f"{key} is not a key; {meant(key, str(value))}")
     if key in SECTIONS and not isinstance(value, Mapping):
         raise InputError(f"{key}={value} is not how keys of {key} are set; {meant(key, value)}")
 

@@ -28,6 +28,7 @@ SENTENCES = {
     ),
     "a tokenizer without its file": (["tokenizer=file"], ["tokenizer.path is not set"]),
     "a key by its last word": (["lr=1e-3"], ["lr is not a key; did you mean optimizer.lr?"]),
+    "a key added by its last word": (["+lr=1e-3"], ["lr is not a key; did you mean optimizer.lr?"]),
     "a key by another name": (["n_embd=64"], ["did you mean model.d_model?"]),
     "a choice by another name": (["activation=relu"], ["did you mean ffn=relu?"]),
     "a choice of another group": (["norm=swiglu"], ["norm=swiglu is not known", "ffn=swiglu?"]),

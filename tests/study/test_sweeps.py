@@ -444,7 +444,7 @@ def test_runs_may_lie_in_the_home_folder(
     assert not Path("~").exists()
 
 
-@pytest.mark.parametrize("word", ["plan=true,false", "name=a,b", "on_failure=stop,continue"])
+@pytest.mark.parametrize("word", ["plan=true,false", "name=a,b", "resources.gpus=1,2"])
 def test_what_holds_for_a_sweep_has_one_value(word: str, train: Callable[..., Any]) -> None:
     answer = train("-m", word)
     assert answer.code == 2
