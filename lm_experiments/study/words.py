@@ -34,10 +34,9 @@ _UNREAD = {
 def prepared_words(words: Sequence[str]) -> list[str]:
     """Return the words of a command line as Hydra is to read them; InputError refuses one.
 
-    ``-m`` may stand anywhere, a study may be a file, and its fields may be set.
+    Options such as ``-m`` may stand anywhere, a study may be a file, and its fields may be set.
     """
-    # Hydra reads -m at the front alone.
-    words = sorted(words, key=lambda text: text not in ("-m", "--multirun"))
+    words = _options_first(words)
     _check_flags(words)
     check_words(words)
     studies = [text for text in words if text.startswith("study=")]
@@ -53,6 +52,19 @@ def prepared_words(words: Sequence[str]) -> list[str]:
             text = f"++{text}"
         found.append(_study_file(text) if text in studies else text)
     return found
+
+
+def _options_first(words: Sequence[str]) -> list[str]:
+    """Return Hydra's options with their values, then the rest: it reads them in no other order."""
+    actions = get_args_parser()._actions
+    taking = [flag for action in actions if action.nargs is None for flag in action.option_strings]
+    options: list[str] = []
+    rest: list[str] = []
+    follows = False
+    for text in words:
+        (options if follows or text.startswith("-") else rest).append(text)
+        follows = text in taking
+    return [*options, *rest]
 
 
 def check_words(words: Sequence[str]) -> None:

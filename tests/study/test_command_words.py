@@ -85,6 +85,18 @@ def test_words_that_are_followed_are_not_refused() -> None:
     check_words(["hydra/sweeper=lm_experiments", "hydra.verbose=true", "arch=null", "name=null"])
 
 
+def test_options_may_stand_between_words() -> None:
+    words = ["seed=1", "--config-dir", "mine", "name=x", "-m", "--config-name=train"]
+    assert prepared_words(words) == [
+        "--config-dir",
+        "mine",
+        "-m",
+        "--config-name=train",
+        "seed=1",
+        "name=x",
+    ]
+
+
 def test_a_study_is_changed_by_words() -> None:
     words = ["study=glu", "study.margin=0.1", "seed=1", "-m"]
     assert prepared_words(words) == ["-m", "study=glu", "++study.margin=0.1", "seed=1"]
