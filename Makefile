@@ -7,6 +7,8 @@ GRID := placement=pre,post ffn=relu,swiglu position=sinusoidal,learned,rope
 
 # Tests share the cores with the programs they start: threads that wait must not keep a core busy.
 test test-slow: export OMP_WAIT_POLICY := PASSIVE
+# Two processes, each with whole files of tests.
+SIDE_BY_SIDE := -n 2 --dist loadfile
 
 .PHONY: ablation test test-slow lint types imports format clean
 .DELETE_ON_ERROR:
@@ -15,7 +17,7 @@ ablation: .venv/installed
 	$(BIN)/python scripts/train.py -m name=grid $(GRID)
 
 test: lint types imports
-	$(BIN)/python -m pytest -m "not slow"
+	$(BIN)/python -m pytest -m "not slow" $(SIDE_BY_SIDE)
 
 test-slow: .venv/installed
 	$(BIN)/python -m pytest -m slow

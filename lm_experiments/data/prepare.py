@@ -88,7 +88,8 @@ def prepare(data: DataConfig, tokenizer: Choice, cache_dir: Path) -> PreparedDat
     if prepared is None:
         _make_writable(cache_dir)
         # Whoever may write to the folder may take the lock: a group may share a cache.
-        with _held(FileLock(cache_dir / f"{directory.name}.lock", mode=0o666)):
+        mode = 0o644 | (cache_dir.stat().st_mode & 0o022)
+        with _held(FileLock(cache_dir / f"{directory.name}.lock", mode=mode)):
             prepared = _reuse(directory, data.parts)
             if prepared is None:
                 _build(data, tokenizer, directory, key)

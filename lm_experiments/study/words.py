@@ -56,14 +56,14 @@ def prepared_words(words: Sequence[str]) -> list[str]:
 
 def _options_first(words: Sequence[str]) -> list[str]:
     """Return Hydra's options with their values, then the rest: it reads them in no other order."""
-    actions = get_args_parser()._actions
-    taking = [flag for action in actions if action.nargs is None for flag in action.option_strings]
+    known = {f: action for action in get_args_parser()._actions for f in action.option_strings}
     options: list[str] = []
     rest: list[str] = []
     follows = False
     for text in words:
-        (options if follows or text.startswith("-") else rest).append(text)
-        follows = text in taking
+        flag = text.split("=")[0]
+        (options if follows or flag in known else rest).append(text)
+        follows = text in known and known[text].nargs is None
     return [*options, *rest]
 
 

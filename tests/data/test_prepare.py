@@ -234,10 +234,12 @@ print(len(prepare(data, tokenizer, cache).train.tokens))
     assert len(folders(tmp_path)) == 1
 
 
+@pytest.mark.parametrize(("folder", "mode"), [(0o777, 0o666), (0o775, 0o664), (0o755, 0o644)])
 def test_all_who_may_write_to_a_cache_may_take_its_locks(
-    data: DataConfig, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    folder: int, mode: int, data: DataConfig, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     modes = []
+    tmp_path.chmod(folder)
 
     def build(data: DataConfig, tokenizer: Choice, directory: Path, key: str) -> None:
         [lock] = directory.parent.glob("*.lock")
@@ -251,4 +253,4 @@ def test_all_who_may_write_to_a_cache_may_take_its_locks(
             prepare(data, BYTES, tmp_path)
     finally:
         os.umask(before)
-    assert modes == [0o666]
+    assert modes == [mode]
