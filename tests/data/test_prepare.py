@@ -239,7 +239,8 @@ def test_all_who_may_write_to_a_cache_may_take_its_locks(
     folder: int, mode: int, data: DataConfig, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     modes = []
-    tmp_path.chmod(folder)
+    (tmp_path / "cache").mkdir()
+    (tmp_path / "cache").chmod(folder)
 
     def build(data: DataConfig, tokenizer: Choice, directory: Path, key: str) -> None:
         [lock] = directory.parent.glob("*.lock")
