@@ -60,15 +60,20 @@ class Field:
 
     Attributes:
         type: its type, without the use.
-        default: its default value, `registry.MISSING` where it has none.
+        declared: the dataclass's own field.
         documentation: its entry in the Attributes section, on one line; empty where it lacks one.
     """
 
     name: str
     type: Any
-    default: Any
+    declared: dataclasses.Field[Any]
     documentation: str
     use: Use
+
+    @property
+    def default(self) -> Any:
+        """Its default value now, `registry.MISSING` where it has none."""
+        return default_of(self.declared)
 
 
 @cache
@@ -81,7 +86,7 @@ def fields_of(cls: Any) -> tuple[Field, ...]:
         Field(
             name=field.name,
             type=plain[field.name],
-            default=default_of(field),
+            declared=field,
             documentation=texts.get(field.name, ""),
             use=next((mark for mark in marks[field.name] if isinstance(mark, Use)), Use.RESULT),
         )
