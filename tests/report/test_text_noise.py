@@ -146,7 +146,7 @@ def test_a_first_document_without_tokens_is_left_out(sweep: SweepFactory) -> Non
 def test_one_seed_has_the_error_of_documents_and_no_interval(sweep: SweepFactory) -> None:
     table = table_of(sweep, EVEN, seeds=1)
     found = cells(table, "new arm")
-    assert (found["se seeds"], found["interval, new text"]) == ("-", "-")
+    assert not {"se seeds", "interval, new text"} & set(found)
     assert found["se docs"] != "-"
     record = {r["arm"]: r for r in csv.DictReader(io.StringIO(csv_text(table)))}["new arm"]
     assert (record["new_text_low_95"], record["se_seeds"]) == ("", "")
@@ -154,7 +154,7 @@ def test_one_seed_has_the_error_of_documents_and_no_interval(sweep: SweepFactory
 
 def test_runs_without_documents_have_no_columns(study: StudyFactory) -> None:
     table = build_table(collect(study.whole()))
-    assert not table.text_noise and text_notes(table) == []
+    assert text_notes(table) == []
     assert not {"se seeds", "se docs", "interval, new text"} & set(cells(table, "silu"))
 
 

@@ -198,11 +198,21 @@ def _compared(table: Table) -> list[Column]:
 
 def _text_noise(table: Table) -> list[Column]:
     """Where a difference's error comes from, and its interval for another text."""
-    shown = table.text_noise
+    columns = (
+        ("se seeds", _error("seed_error"), 1),
+        ("se docs", _error("document_error"), 1),
+        ("interval, new text", _new_text, 2),
+    )
     return [
-        Column("se seeds", _error("seed_error"), rank=1, printed=False, shown=shown),
-        Column("se docs", _error("document_error"), rank=1, printed=False, shown=shown),
-        Column("interval, new text", _new_text, rank=2, printed=False, shown=shown),
+        Column(
+            title,
+            text,
+            rank=rank,
+            printed=False,
+            # With one seed there is nothing to say over seeds.
+            shown=any(text(row) != NOTHING for row in table.rows),
+        )
+        for title, text, rank in columns
     ]
 
 

@@ -155,11 +155,6 @@ class Table:
         return any(c.contrast and c.contrast.plain_p is not None for c in self.comparisons)
 
     @property
-    def text_noise(self) -> bool:
-        """Whether the noise over validation documents is known for any contrast."""
-        return any(item.noise for item in self.comparisons)
-
-    @property
     def other_metric(self) -> str:
         """The same loss in the other unit."""
         measures = TESTED.keys() if self.metric in TESTED else TESTED.values()
