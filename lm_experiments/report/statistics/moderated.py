@@ -5,11 +5,13 @@ finds almost nothing. Smyth (2004, limma) shares information between tests by a 
 variance, ``(d0 * s0^2 + d * s^2) / (d0 + d)``. limma fits d0 to the spread of thousands of
 variances. A study has a handful, which also share the noise of the baseline: the fitted d0 is
 then often infinite, and false claims reach .19 where one arm is noisier than the others. So the
-rule here departs from limma in four points, each of which simulation showed to be needed:
+rule here departs from limma in five points, each of which simulation showed to be needed:
 
 - The weight of the other arms is fixed (`SHARE`), that is, d0 = d * SHARE / (1 - SHARE).
 - s0^2 is the arithmetic mean of the variances, which a noisy arm raises for all arms.
 - The variance is never below the arm's own, so a noisy arm is not made to look quiet.
+- An arm whose variance is far above the median (`OUTLYING`) lends nothing, and one above `ALIKE`
+  keeps its own degrees of freedom: an arm that nearly diverges would hide all others.
 - The degrees of freedom account for the shared baseline (Satterthwaite 1946, with the estimated
   correlation of the differences).
 
@@ -37,6 +39,7 @@ spread (89 % at ten times). Show the interval of `plain_t`, which covers 95 % fo
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Sequence
 from dataclasses import replace
 
@@ -46,6 +49,11 @@ from lm_experiments.report.statistics.contrasts import Contrast
 from lm_experiments.report.statistics.estimates import Array, Estimates, mean_and_variance
 from lm_experiments.rundir.study import FEWEST_SEEDS
 
+# An arm whose variance is this many times the median lends nothing and is tested by itself: one
+# that nearly diverges on some seeds would hide every difference of the others.
+OUTLYING = 300.0
+# Beyond this many times the median an arm keeps the degrees of freedom of its own variance.
+ALIKE = 10.0
 SHARE = 0.4  # Above 0.5, simulated false claims exceed .05 with one arm at ten times the spread.
 
 
@@ -73,17 +81,23 @@ def moderated_t(differences: Array) -> Estimates:
     """Moderated t statistics of paired differences of shape (..., arms, seeds).
 
     All arms are compared with the same reference over the same seeds. An arm with a NaN is
-    missing; an arm whose differences are all equal lends nothing to the others. With one arm
+    missing; an arm whose differences are all equal, or spread out by far more than the others'
+    (`OUTLYING`), lends nothing to the others. With one arm
     this is the plain paired t test. Raises `InputError` for fewer than two seeds.
     """
     mean, variance, degrees = mean_and_variance(differences)
     pooled = variance > 0  # False for NaN too.
+    with np.errstate(invalid="ignore"), warnings.catch_warnings():
+        warnings.simplefilter("ignore", RuntimeWarning)  # A study without any such arm.
+        middle = np.nanmedian(np.where(pooled, variance, np.nan), axis=-1, keepdims=True)
+    pooled &= ~(variance > OUTLYING * middle)
     count = np.maximum(1, pooled.sum(axis=-1, keepdims=True))
     others = np.where(pooled, variance, 0.0).sum(axis=-1, keepdims=True) / count
     correlation = _correlation(np.where(pooled[..., None], differences, 0.0), others, count)
     moderated = np.maximum(variance, (1 - SHARE) * variance + SHARE * others)
     error = np.sqrt(moderated / (degrees + 1))
-    moderated_degrees = np.broadcast_to(_degrees(degrees, count, correlation), mean.shape)
+    alike = variance <= ALIKE * middle
+    moderated_degrees = np.where(alike, _degrees(degrees, count, correlation), float(degrees))
     return Estimates(mean, error, moderated_degrees)
 
 

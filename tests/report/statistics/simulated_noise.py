@@ -11,6 +11,7 @@ SPREADS = {
     "equal": (),
     "one arm at 3x": ((1, 3.0),),
     "one arm at 10x": ((1, 10.0),),
+    "one arm at 20x": ((1, 20.0),),
     "baseline at 3x": ((0, 3.0),),
     "spreads 1 to 10": ((0, 2.0), (2, 2.0), (3, 5.0), (4, 10.0)),
     "skewed": (),

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from pathlib import Path
 
 import numpy as np
@@ -14,6 +14,7 @@ from lm_experiments.report.statistics.compare import Comparison, compare, plan_c
 from lm_experiments.report.statistics.estimates import Array
 from lm_experiments.report.statistics.tuned import Tuned
 from lm_experiments.report.statistics.tuning_noise import choice_noise
+from lm_experiments.rundir.ledger import DECLARED, Entry, declaration_of
 from lm_experiments.rundir.results import DONE, Result
 from lm_experiments.rundir.study import Study
 from lm_experiments.rundir.sweeps import SweepRecord, SweepRow
@@ -54,7 +55,9 @@ def study_of(losses: Mapping[str, Array], margin: float | None) -> Sweep:
     )
     arms: dict[str, list[str]] = {arm: [] for arm in losses}
     study = Study("simulated", next(iter(losses)), arms, margin=margin)
-    return Sweep(Path(), SweepRecord(study=study), runs)
+    record = SweepRecord(study=study)
+    declared = Entry(DECLARED, "", asdict(declaration_of(record)))
+    return Sweep(Path(), record, runs, ledger=(declared,))
 
 
 def comparisons(
