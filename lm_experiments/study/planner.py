@@ -6,7 +6,7 @@ All runs are checked before any is trained. Runs that are done are not started a
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from itertools import pairwise
 from pathlib import Path
@@ -102,12 +102,8 @@ class Planner:
 
         By rule, the first seeds are trained, then more while contrasts are undecided.
         """
-
-        def plan(seeds: Sequence[int], arms: Iterable[str]) -> list[PlannedRun]:
-            cells = expand.report_cells(study, seeds, arms)
-            return self._plan(expand.study_specs(study, overrides, self.base.name, cells))
-
-        runs = plan(study.first_seeds, study.arms)
+        cells = expand.report_cells(study, study.first_seeds, study.arms)
+        runs = self._plan_cells(study, overrides, cells)
         if not self._preview(runs, study):
             return []
         runs = distinct(runs)
@@ -118,7 +114,8 @@ class Planner:
                 break
             seeds = study.seeds[size:following]
             print(f"After {size} seeds, undecided: {', '.join(undecided)}; {following} seeds next.")
-            more = distinct(plan(seeds, undecided))
+            cells = expand.report_cells(study, seeds, undecided)
+            more = distinct(self._plan_cells(study, overrides, cells))
             self._train(more, [], study)
             runs += more
         return runs
@@ -130,13 +127,9 @@ class Planner:
 
         Every run is returned, or nothing where only the plan was asked for.
         """
-
-        def plan(cells: Sequence[expand.Cell]) -> list[PlannedRun]:
-            return self._plan(expand.study_specs(study, overrides, self.base.name, cells))
-
-        trials = plan(expand.trial_cells(study, tune.grid))
+        trials = self._plan_cells(study, overrides, expand.trial_cells(study, tune.grid))
         likely = dict.fromkeys(study.arms, tune.grid[len(tune.grid) // 2])
-        reporting = plan(expand.tuned_cells(study, likely))
+        reporting = self._plan_cells(study, overrides, expand.tuned_cells(study, likely))
         if not self._preview([*trials, *reporting], study):
             return []
         self._train(trials, [], study)
@@ -148,15 +141,21 @@ class Planner:
             print(f"A winner is on the edge of the grid: every arm is tried at {values} too.")
             tune = replace(tune, grid=sorted([*tune.grid, *values]))
             study = replace(study, tune=tune)
-            more = plan(expand.trial_cells(study, values))
+            more = self._plan_cells(study, overrides, expand.trial_cells(study, values))
             self._train(more, [], study)
             trials += more
         chosen = _chosen(tune, trials)
         for arm in [arm for arm, found in chosen.items() if found.failed]:
             print(f"Trials of {arm!r} failed at its best value too; it is reported at that value.")
-        runs = plan(expand.tuned_cells(study, {arm: found.value for arm, found in chosen.items()}))
+        best = {arm: found.value for arm, found in chosen.items()}
+        runs = self._plan_cells(study, overrides, expand.tuned_cells(study, best))
         self._train(runs, [], replace(study, tune=replace(tune, chosen=chosen)))
         return [*trials, *runs]
+
+    def _plan_cells(
+        self, study: Study, overrides: Sequence[Override], cells: Sequence[expand.Cell]
+    ) -> list[PlannedRun]:
+        return self._plan(expand.study_specs(study, overrides, self.base.name, cells))
 
     def _plan(self, specs: Sequence[expand.RunSpec]) -> list[PlannedRun]:
         """Compose and check all runs; only then read the corpora and find the directories.
