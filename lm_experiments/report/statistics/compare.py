@@ -132,15 +132,17 @@ def compare(
     """
     tuned = tuned or {}
     found = {pair: _contrast(plan, runs, pair) for pair in plan.pairs}
-    over_all = _adjusted(plan, found, plan.tested, plan.all_pairs, tuned)
-    decided = _decisions(plan, runs) if complete else {}
+    over_all = (
+        _adjusted(plan, found, plan.tested, plan.all_pairs, tuned) if plan.exploratory else {}
+    )
+    decided = _decided(plan, runs) if complete else {}
     if decided:
-        found.update((pair, _decided(plan, runs, pair, made)) for pair, made in decided.items())
+        found.update((pair, item) for pair, (item, _) in decided.items())
     else:
         pairs = plan.confirmatory
         found.update(_adjusted(plan, found, pairs, len(pairs), tuned))
     found.update((pair, over_all[pair]) for pair in plan.exploratory if pair in over_all)
-    undecided = {pair for pair, made in decided.items() if made.verdict == MORE_SEEDS}
+    undecided = {pair for pair, (_, made) in decided.items() if made.verdict == MORE_SEEDS}
     edges = {arm for arm, own in tuned.items() if own.edge}
     return [
         _on_edge(_comparison(plan, runs, pair, found[pair], complete, pair in undecided), edges)
@@ -164,30 +166,28 @@ def _adjusted(
     return dict(zip(pairs, adjusted, strict=False))
 
 
-def _decisions(plan: Plan, runs: RunsByArm) -> dict[tuple[str, str], Decision]:
+def _decided(
+    plan: Plan, runs: RunsByArm
+) -> dict[tuple[str, str], tuple[Contrast | None, Decision]]:
+    """The contrasts of a study that spends its seeds by rule; empty before its first look."""
     if not plan.looks or not plan.confirmatory:
         return {}
     # Imported here because numpy and scipy are slow to load.
-    from lm_experiments.report.statistics.looks import decisions
+    from lm_experiments.report.statistics.looks import decided_contrast, decisions, moderated
 
-    losses = _losses(plan, runs)
-    return decisions(plan.seeds, plan.looks, plan.confirmatory, losses, plan.margin)
-
-
-def _decided(plan: Plan, runs: RunsByArm, pair: tuple[str, str], made: Decision) -> Contrast | None:
-    from lm_experiments.report.statistics.looks import decided_contrast, moderated
-
-    shared = moderated(plan.confirmatory)
-    found = decided_contrast(_losses(plan, runs), pair, plan.seeds, made, shared)
-    untested = found is not None and (made.mean is None or found.identical)
-    return replace(found, **UNTESTED) if found and untested else found
-
-
-def _losses(plan: Plan, runs: RunsByArm) -> dict[str, dict[int, float | None]]:
-    return {
+    losses = {
         arm: {run.seed: run.value(plan.metric) for run in its if run.finished}
         for arm, its in runs.items()
     }
+    shared = moderated(plan.confirmatory)
+    made_for = decisions(plan.seeds, plan.looks, plan.confirmatory, losses, plan.margin)
+    decided = {}
+    for pair, made in made_for.items():
+        found = decided_contrast(losses, pair, plan.seeds, made, shared)
+        if found and (made.mean is None or found.identical):
+            found = replace(found, **UNTESTED)
+        decided[pair] = found, made
+    return decided
 
 
 def _on_edge(item: Comparison, edges: Set[str]) -> Comparison:
