@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import torch
@@ -17,6 +16,7 @@ from lm_experiments.report.collect import Run, Sweep
 from lm_experiments.report.consistency import NOT_KNOWN, Answer, answer_of, trained
 from lm_experiments.rundir.results import Result
 from lm_experiments.training.checkpoints import checkpoint_step, newest_checkpoint
+from lm_experiments.training.devices import cpu_threads
 
 QUESTION = "losses computed anew from the checkpoints"
 # Nats per token by which two machines may differ, by the precision of training.
@@ -82,7 +82,7 @@ def recomputed_loss(run: Run) -> float:
     if result.precision == "bf16-true":
         model.bfloat16()
     mixed = torch.autocast(device, torch.bfloat16, enabled=result.precision == "bf16-mixed")
-    with _threads(result.threads), mixed:
+    with cpu_threads(result.threads), mixed:
         length, size = config.model.context_length, config.data.eval_batch_size
         return score(model, text, length, size).loss
 
@@ -108,13 +108,3 @@ def _extent(found: Sequence[Recomputed]) -> str:
 
 def _device(result: Result) -> str:
     return "cuda" if result.device == "cuda" and torch.cuda.is_available() else "cpu"
-
-
-@contextmanager
-def _threads(count: int | None) -> Iterator[None]:
-    before = torch.get_num_threads()
-    torch.set_num_threads(count or before)
-    try:
-        yield
-    finally:
-        torch.set_num_threads(before)

@@ -20,7 +20,7 @@ from lm_experiments.model import ModelConfig, Transformer, build_model, keyed_se
 from lm_experiments.model.init import multipliers
 from lm_experiments.study.plan import PlannedRun, corpus_of
 from lm_experiments.training.config import RunConfig
-from lm_experiments.training.devices import find_device
+from lm_experiments.training.devices import cpu_threads, find_device
 
 # The size of the batch that is tried: shows most differences, and is cheap for any model.
 SEQUENCES = 2
@@ -172,15 +172,11 @@ def find_unchanged(arms: Mapping[str, PlannedRun]) -> dict[str, str]:
     looked_at = [labels for labels in alike.values() if len(labels) > 1]
     if sum(arms[label].ledger.parameters for each in looked_at for label in each) > SOUGHT_WEIGHTS:
         return {}
-    threads = torch.get_num_threads()
     # Tensors this small are fastest on one thread.
-    torch.set_num_threads(1)
-    try:
+    with cpu_threads(1):
         return {
             label: other for each in looked_at for label, other in _unchanged(arms, each).items()
         }
-    finally:
-        torch.set_num_threads(threads)
 
 
 def _unchanged(arms: Mapping[str, PlannedRun], labels: Sequence[str]) -> dict[str, str]:

@@ -18,7 +18,7 @@ from lm_experiments.source import training_hash
 from lm_experiments.study import checks
 from lm_experiments.study.plan import PlannedRun, corpus_of, distinct
 from lm_experiments.training.config import RunConfig
-from lm_experiments.training.devices import find_device
+from lm_experiments.training.devices import cpu_threads, find_device
 
 HEADER = ("arm", "parameters", "vs baseline", "ffn width", "FLOPs/token", "tokens")
 START_HEADER = ("loss at start", "expected", "gradient norm by block")
@@ -267,17 +267,14 @@ def _seconds_per_token(config: RunConfig) -> float:
     windows = checks.first_batch(config, device.micro_batch_size)
     inputs, targets = (part.to(device.type) for part in windows)
     model = build_model(config.model, config.seed).to(device.type)
-    seconds, threads = [], torch.get_num_threads()
-    torch.set_num_threads(config.trainer.threads or threads)
-    try:
+    seconds = []
+    with cpu_threads(config.trainer.threads):
         for _ in range(TIMED_STEPS + 1):
             start = time.perf_counter()
             model.loss(inputs, targets).backward()  # type: ignore[no-untyped-call]
             if device.type == "cuda":
                 torch.cuda.synchronize()
             seconds.append(time.perf_counter() - start)
-    finally:
-        torch.set_num_threads(threads)
     return min(seconds) / inputs.numel()
 
 

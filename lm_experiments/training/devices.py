@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import resource
 import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 
 import torch
@@ -56,6 +58,17 @@ def find_device(config: RunConfig) -> Device:
         micro_batch_size=_micro_batch_size(config, device),
         strategy=config.trainer.resolved_strategy,
     )
+
+
+@contextmanager
+def cpu_threads(count: int | None) -> Iterator[None]:
+    """Compute with so many CPU threads for a while; None leaves their number."""
+    before = torch.get_num_threads()
+    torch.set_num_threads(count or before)
+    try:
+        yield
+    finally:
+        torch.set_num_threads(before)
 
 
 def prepare_process(config: RunConfig, device: Device) -> None:
