@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Protocol
 
 from lm_experiments.report.pictures.figure import INK, nearest, picture, plain_frame, shortened
+from lm_experiments.report.table.columns import bounds_text
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -61,8 +62,9 @@ class Bar:
         found = self.estimate
         if found is None:
             return ""
-        known = found.low is not None and found.high is not None
-        return f"{found.mean:+.4f}" + (f" [{found.low:+.4f}, {found.high:+.4f}]" if known else "")
+        if found.low is None or found.high is None:
+            return f"{found.mean:+.4f}"
+        return f"{found.mean:+.4f} {bounds_text(found.low, found.high)}"
 
 
 @contextmanager

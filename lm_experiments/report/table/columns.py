@@ -87,11 +87,16 @@ def p_text(value: float | None) -> str:
     return f"{value:.4f}" if 0.0495 <= value < 0.0505 else f"{value:.3f}"
 
 
+def bounds_text(low: float, high: float) -> str:
+    """An interval, such as [-0.0120, +0.0310]."""
+    return f"[{low:+.4f}, {high:+.4f}]"
+
+
 def interval_text(contrast: Contrast | None) -> str:
-    """The 95 % interval of a difference, such as [-0.0120, +0.0310]."""
+    """The 95 % interval of a difference."""
     if contrast is None or contrast.low is None or contrast.high is None:
         return NOTHING
-    return f"[{contrast.low:+.4f}, {contrast.high:+.4f}]"
+    return bounds_text(contrast.low, contrast.high)
 
 
 def within_text(item: Comparison | None) -> str:
@@ -99,7 +104,7 @@ def within_text(item: Comparison | None) -> str:
     within = item.contrast.within if item and item.contrast else None
     if item is None or within is None or item.verdict != EQUIVALENT:
         return NOTHING
-    return f"{100 * within.confidence:.3g} % [{within.low:+.4f}, {within.high:+.4f}]"
+    return f"{100 * within.confidence:.3g} % {bounds_text(within.low, within.high)}"
 
 
 def common_setting(table: Table) -> str:
@@ -222,7 +227,7 @@ def _error(name: str) -> Callable[[Row], str]:
 
 def _new_text(row: Row) -> str:
     found = _noise(row)
-    return f"[{found.low:+.4f}, {found.high:+.4f}]" if found and found.across_seeds else NOTHING
+    return bounds_text(found.low, found.high) if found and found.across_seeds else NOTHING
 
 
 def _noise(row: Row) -> Noise | None:

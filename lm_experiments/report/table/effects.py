@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from lm_experiments.report.statistics.grid import find_grid
 from lm_experiments.report.statistics.verdicts import LEVEL
-from lm_experiments.report.table.columns import UNITS, p_text
+from lm_experiments.report.table.columns import UNITS, bounds_text, p_text
 from lm_experiments.report.table.rows import Table
 from lm_experiments.report.table.warnings import listed
 
@@ -42,7 +42,7 @@ def effect_cells(effect: Effect) -> tuple[str, str, str, str]:
     return (
         effect_label(effect),
         f"{effect.mean:+.4f}",
-        _interval(effect),
+        bounds_text(effect.low, effect.high),
         p_text(effect.adjusted_p),
     )
 
@@ -103,7 +103,7 @@ def _answers(effects: Effects) -> Iterator[str]:
 
 def _step(effects: Effects, main: Effect) -> str:
     against = effects.factors[main.factors[0]][0]
-    return f"{effect_label(main)} against {against}: {main.mean:+.4f} {_interval(main)} on average"
+    return f"{effect_label(main)} against {against}: {_numbers(main)} on average"
 
 
 def _dependence(effects: Effects, main: Effect, found: Sequence[Effect]) -> str:
@@ -125,9 +125,9 @@ def _sizes(effects: Effects, main: Effect, other: str, item: Effect) -> str:
 
 
 def _interaction(effect: Effect) -> str:
-    numbers = f"{effect.mean:+.4f} {_interval(effect)}, p {p_text(effect.adjusted_p)}"
-    return f"interaction {effect_label(effect)} {numbers}"
+    p = p_text(effect.adjusted_p)
+    return f"interaction {effect_label(effect)} {_numbers(effect)}, p {p}"
 
 
-def _interval(effect: Effect) -> str:
-    return f"[{effect.low:+.4f}, {effect.high:+.4f}]"
+def _numbers(effect: Effect) -> str:
+    return f"{effect.mean:+.4f} {bounds_text(effect.low, effect.high)}"
