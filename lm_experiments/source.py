@@ -45,8 +45,8 @@ def training_hash() -> str | None:
         return None
     package = Path(spec.origin).parent
     digest = hashlib.sha256()
-    for name, path in sorted(_imported(package, TRAINING).items()):
-        digest.update(name.encode() + b"\0" + program_text(path.read_text("utf-8")).encode())
+    for name, source in sorted(_imported(package, TRAINING).items()):
+        digest.update(name.encode() + b"\0" + program_text(source).encode())
     return digest.hexdigest()
 
 
@@ -60,9 +60,9 @@ def program_text(source: str) -> str:
     return "\n".join(line.rstrip() for line in lines if line.strip())
 
 
-def _imported(package: Path, entry: str) -> dict[str, Path]:
-    """Return the files of the package that a module imports, directly or not, by module."""
-    found: dict[str, Path] = {}
+def _imported(package: Path, entry: str) -> dict[str, str]:
+    """Return the sources of the package that a module imports, directly or not, by module."""
+    found: dict[str, str] = {}
     waiting = [entry]
     while waiting:
         name = waiting.pop()
@@ -71,8 +71,8 @@ def _imported(package: Path, entry: str) -> dict[str, Path]:
             (f for f in (path.with_suffix(".py"), path / "__init__.py") if f.is_file()), None
         )
         if name not in found and file is not None and name.split(".")[0] == PACKAGE:
-            found[name] = file
-            waiting += [*_imports(file.read_text("utf-8")), name.rpartition(".")[0]]
+            found[name] = file.read_text("utf-8")
+            waiting += [*_imports(found[name]), name.rpartition(".")[0]]
     return found
 
 

@@ -12,7 +12,6 @@ from typing import Any
 from lm_experiments.report.collect import Run, Sweep
 from lm_experiments.report.statistics.compare import plan_contrasts
 from lm_experiments.report.table.comparable import Difference, differences, short_hash
-from lm_experiments.rundir.documents import read_document_losses
 from lm_experiments.rundir.ledger import DECLARED, broken_links, declaration_of
 from lm_experiments.rundir.live import max_steps_of
 from lm_experiments.rundir.metrics import last_rows
@@ -109,7 +108,7 @@ def documents_add_up(sweep: Sweep) -> Answer:
     """Whether the losses of the documents of each run add up to its loss."""
     faults, unknown = [], []
     for run in trained(sweep):
-        losses, result = read_document_losses(run.directory), run.result
+        losses, result = run.documents, run.result
         if losses is None:
             unknown.append(f"{run.directory.name} has no documents.npz")
             continue

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -204,16 +204,21 @@ def _check_arms(study: Study) -> None:
         )
 
 
+def check_looks(looks: Sequence[int]) -> None:
+    """Raise `InputError` unless looks come after rising numbers of seeds that allow a verdict."""
+    if not looks or list(looks) != sorted(set(looks)) or looks[0] < FEWEST_SEEDS:
+        raise InputError(
+            f"study.looks={list(looks)} must be rising numbers of seeds from {FEWEST_SEEDS} on."
+        )
+
+
 def _check_seeds(study: Study) -> None:
     if not study.seeds:
         raise InputError("study.seeds is empty; type study.seeds=[0,1,2].")
     if len(set(study.seeds)) < len(study.seeds) or min(study.seeds) < 0:
         raise InputError(f"study.seeds={study.seeds} must differ from each other and be 0 or more.")
-    rising = study.looks == sorted(set(study.looks))
-    if study.looks and not (rising and FEWEST_SEEDS <= study.looks[0] <= study.looks[-1]):
-        raise InputError(
-            f"study.looks={study.looks} must be rising numbers of seeds from {FEWEST_SEEDS} on."
-        )
+    if study.looks:
+        check_looks(study.looks)
     if study.looks and study.looks[-1] != len(study.seeds):
         raise InputError(
             f"study.looks={study.looks} must end with the number of study.seeds, "

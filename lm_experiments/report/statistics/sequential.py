@@ -28,7 +28,6 @@ from __future__ import annotations
 
 from collections.abc import Hashable, Mapping, Sequence
 from dataclasses import dataclass
-from itertools import pairwise
 from typing import TypeVar
 
 import numpy as np
@@ -47,7 +46,7 @@ from lm_experiments.report.statistics.verdicts import (
     UNRESOLVED,
     WORSE,
 )
-from lm_experiments.rundir.study import FEWEST_SEEDS
+from lm_experiments.rundir.study import check_looks
 
 Key = TypeVar("Key", bound=Hashable)
 FAILS = "fails"
@@ -66,12 +65,7 @@ class Rule:
     looks: tuple[int, ...]
 
     def __post_init__(self) -> None:
-        rising = all(a < b for a, b in pairwise(self.looks))
-        if not self.looks or self.looks[0] < FEWEST_SEEDS or not rising:
-            raise InputError(
-                f"The looks at {self.looks} seeds are impossible; give rising numbers of seeds, "
-                f"the first {FEWEST_SEEDS} or more, such as 5, 10, 15, 20."
-            )
+        check_looks(self.looks)
 
     def alpha_at(self, look: int, level: float = LEVEL) -> float:
         """The level of this look, counted from 0; the levels of all looks add up to `level`."""
