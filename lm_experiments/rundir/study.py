@@ -159,11 +159,11 @@ def read_study(values: Mapping[str, Any]) -> Study:
 
 
 def _tuning(values: Any) -> Tuning | None:
-    def chosen(arms: Mapping[str, Any]) -> dict[str, Chosen]:
+    def _chosen(arms: Mapping[str, Any]) -> dict[str, Chosen]:
         path = "study.tune.chosen"
         return {str(arm): build(Chosen, found, f"{path}.{arm}") for arm, found in arms.items()}
 
-    return None if values is None else build(Tuning, values, "study.tune", {"chosen": chosen})
+    return None if values is None else build(Tuning, values, "study.tune", {"chosen": _chosen})
 
 
 def _arms(values: Any) -> dict[str, list[str]]:

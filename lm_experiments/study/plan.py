@@ -19,7 +19,7 @@ from lm_experiments.model import Ledger, count
 from lm_experiments.registry import AXES, Choice
 from lm_experiments.rundir.identity import Identity, write_identity
 from lm_experiments.rundir.parse import convert
-from lm_experiments.rundir.results import run_status
+from lm_experiments.rundir.results import WAITING, Result, read_result
 from lm_experiments.study.command_config import CommandConfig
 from lm_experiments.study.expand import RunSpec
 from lm_experiments.study.hints import meant
@@ -54,7 +54,7 @@ class PlannedRun:
         directory: where it is, or will be.
         values: what ``config_hash`` is the hash of, by dotted key.
         ledger: the parameters and FLOPs of its architecture.
-        status: done, failed or interrupted as its result says, else waiting.
+        result: what its directory says of it already, None where nothing does.
         spec: how it was declared.
         changes: the keys of ``values`` that its arm changes, beside what all arms share.
         by_seed: the keys whose values follow from the seed.
@@ -66,10 +66,15 @@ class PlannedRun:
     data_hash: str
     values: Mapping[str, Any]
     ledger: Ledger
-    status: str
+    result: Result | None
     spec: RunSpec = field(default_factory=RunSpec)
     changes: tuple[str, ...] = ()
     by_seed: tuple[str, ...] = ()
+
+    @property
+    def status(self) -> str:
+        """Done, failed or interrupted as its result says, else waiting."""
+        return self.result.status if self.result else WAITING
 
     @property
     def task(self) -> Task:
@@ -150,7 +155,7 @@ def planned(config: RunConfig, spec: RunSpec | None = None) -> PlannedRun:
         data_hash=data.data_hash,
         values=values,
         ledger=count(config.model),
-        status=run_status(directory),
+        result=read_result(directory),
         spec=spec or RunSpec(),
     )
 

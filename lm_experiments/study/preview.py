@@ -11,7 +11,7 @@ import torch
 from lm_experiments.data import EvaluationBatches, overlap_lines
 from lm_experiments.launch.launcher import Launcher
 from lm_experiments.model import build_model
-from lm_experiments.rundir.results import DONE, read_result
+from lm_experiments.rundir.results import DONE
 from lm_experiments.rundir.study import TUNE, Study
 from lm_experiments.rundir.words import aligned, duration
 from lm_experiments.source import training_hash
@@ -196,7 +196,7 @@ def _by_rule(study: Study | None) -> list[str]:
 
 def _other_code(runs: Sequence[PlannedRun], waiting: Sequence[PlannedRun]) -> list[str]:
     """Return the warning that finished runs are of another program than those to be trained."""
-    done = [result for run in runs if run.status == DONE and (result := read_result(run.directory))]
+    done = [run.result for run in runs if run.result and run.status == DONE]
     others = [result for result in done if result.code_hash not in (None, training_hash())]
     if not others or not waiting:
         return []

@@ -56,15 +56,21 @@ def prepared_words(words: Sequence[str]) -> list[str]:
 
 def _options_first(words: Sequence[str]) -> list[str]:
     """Return Hydra's options with their values, then the rest: it reads them in no other order."""
-    known = {f: action for action in get_args_parser()._actions for f in action.option_strings}
+    takes_value = _hydra_flags()
     options: list[str] = []
     rest: list[str] = []
     follows = False
     for text in words:
         flag = text.split("=")[0]
-        (options if follows or flag in known else rest).append(text)
-        follows = text in known and known[text].nargs is None
+        (options if follows or flag in takes_value else rest).append(text)
+        follows = takes_value.get(text, False)
     return [*options, *rest]
+
+
+def _hydra_flags() -> dict[str, bool]:
+    """Return Hydra's options, and whether the next word is the value of one."""
+    actions = get_args_parser()._actions
+    return {flag: action.nargs is None for action in actions for flag in action.option_strings}
 
 
 def check_words(words: Sequence[str]) -> None:
@@ -110,7 +116,7 @@ def with_quotes(override: str) -> str | None:
 
 def _check_flags(words: Sequence[str]) -> None:
     """Refuse a value typed as a flag, or one that no file can hold, before Hydra reads it."""
-    known = [flag for action in get_args_parser()._actions for flag in action.option_strings]
+    known = _hydra_flags()
     for text, following in zip(words, [*words[1:], "..."], strict=True):
         if text.encode(errors="replace").decode() != text:
             raise InputError(

@@ -29,7 +29,7 @@ def composed(values: dict[str, Any]) -> RunConfig:
 
 
 def planned_run(folder: Path, config: RunConfig) -> PlannedRun:
-    return PlannedRun(config, folder / "run", "c", "d", {}, count(config.model), "waiting")
+    return PlannedRun(config, folder / "run", "c", "d", {}, count(config.model), None)
 
 
 def test_a_continued_run_is_watched_and_placed_as_asked_for_now(tmp_path: Path) -> None:

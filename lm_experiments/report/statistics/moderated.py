@@ -39,7 +39,6 @@ spread (89 % at ten times). Show the interval of `plain_t`, which covers 95 % fo
 
 from __future__ import annotations
 
-import warnings
 from collections.abc import Sequence
 from dataclasses import replace
 
@@ -82,14 +81,14 @@ def moderated_t(differences: Array) -> Estimates:
 
     All arms are compared with the same reference over the same seeds. An arm with a NaN is
     missing; an arm whose differences are all equal, or spread out by far more than the others'
-    (`OUTLYING`), lends nothing to the others. With one arm
-    this is the plain paired t test. Raises `InputError` for fewer than two seeds.
+    (`OUTLYING`), lends nothing to the others. With one arm this is the plain paired t test.
+    Raises `InputError` for fewer than two seeds.
     """
     mean, variance, degrees = mean_and_variance(differences)
     pooled = variance > 0  # False for NaN too.
-    with np.errstate(invalid="ignore"), warnings.catch_warnings():
-        warnings.simplefilter("ignore", RuntimeWarning)  # A study without any such arm.
-        middle = np.nanmedian(np.where(pooled, variance, np.nan), axis=-1, keepdims=True)
+    known = np.ma.masked_array(variance, ~pooled)
+    middle = np.ma.median(known, axis=-1, keepdims=True)  # type: ignore[no-untyped-call]
+    middle = np.ma.filled(middle, np.nan)
     pooled &= ~(variance > OUTLYING * middle)
     count = np.maximum(1, pooled.sum(axis=-1, keepdims=True))
     others = np.where(pooled, variance, 0.0).sum(axis=-1, keepdims=True) / count

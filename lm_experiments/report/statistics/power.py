@@ -37,13 +37,13 @@ def smallest_resolvable(
     # Imported here because scipy is slow to load.
     from scipy.optimize import brentq
 
-    def lacking(shift: float) -> float:
+    def _lacking(shift: float) -> float:
         return _power(shift, degrees or n - 1, alpha) - power
 
     high = 1.0
-    while lacking(high) < 0:
+    while _lacking(high) < 0:
         high *= 2
-    shift = float(brentq(lacking, 0.0, high, xtol=1e-12, rtol=1e-12))
+    shift = float(brentq(_lacking, 0.0, high, xtol=1e-12, rtol=1e-12))
     return shift * sd_difference / math.sqrt(n)
 
 

@@ -67,10 +67,10 @@ def with_choices(
     # Imported here because numpy is slow to load.
     from lm_experiments.report.statistics.tuning_noise import choice_error
 
-    def widen(error: float, degrees: float) -> tuple[float, float]:
+    def _widen(error: float, degrees: float) -> tuple[float, float]:
         return choice_error(error, degrees, noises, sides[0].seeds)
 
-    return widened(found, widen, margin)
+    return widened(found, _widen, margin)
 
 
 def _losses(runs: list[list[Run]], metric: str) -> list[list[float]]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from lm_experiments.report.statistics.compare import Comparison
@@ -149,13 +149,7 @@ def _tuning(table: Table) -> list[Column]:
     name = table.tune.key.rsplit(".", 1)[-1]
     return [
         Column(f"best {name}", _chosen),
-        Column(
-            f"{name} sensitivity",
-            lambda row: fixed(_sensitivity(row), ".4f"),
-            rank=2,
-            printed=False,
-            shown=any(_sensitivity(row) is not None for row in table.rows),
-        ),
+        _if_known(Column(f"{name} sensitivity", _sensitivity, rank=2, printed=False), table),
         Column(
             f"{title} at {at}",
             lambda row: _part(row.common.loss if row.common else None, "mean"),
@@ -184,12 +178,11 @@ def _compared(table: Table) -> list[Column]:
         *_text_noise(table),
         _p_column("p (Holm)", "adjusted_p", table, rank=8),
         _p_column("plain p (Holm)", "plain_adjusted_p", table, rank=1, printed=False),
-        Column(
-            "equivalence interval",
-            lambda row: within_text(row.comparison),
-            wraps=True,
-            rank=13,
-            shown=any(within_text(row.comparison) != NOTHING for row in table.rows),
+        _if_known(
+            Column(
+                "equivalence interval", lambda row: within_text(row.comparison), wraps=True, rank=13
+            ),
+            table,
         ),
         Column(
             "verdict",
@@ -204,21 +197,12 @@ def _compared(table: Table) -> list[Column]:
 def _text_noise(table: Table) -> list[Column]:
     """Where a difference's error comes from, and its interval for another text."""
     columns = (
-        ("se seeds", _error("seed_error"), 1),
-        ("se docs", _error("document_error"), 1),
-        ("interval, new text", _new_text, 2),
+        Column("se seeds", _error("seed_error"), rank=1, printed=False),
+        Column("se docs", _error("document_error"), rank=1, printed=False),
+        Column("interval, new text", _new_text, rank=2, printed=False),
     )
-    return [
-        Column(
-            title,
-            text,
-            rank=rank,
-            printed=False,
-            # With one seed there is nothing to say over seeds.
-            shown=any(text(row) != NOTHING for row in table.rows),
-        )
-        for title, text, rank in columns
-    ]
+    # With one seed there is nothing to say over seeds.
+    return [_if_known(column, table) for column in columns]
 
 
 def _error(name: str) -> Callable[[Row], str]:
@@ -282,12 +266,16 @@ def _costs(table: Table) -> list[Column]:
 def _p_column(title: str, name: str, table: Table, rank: int, printed: bool = True) -> Column:
     """The p that verdicts rest on; one of the survivors alone would mislead."""
 
-    def text(row: Row) -> str:
+    def _text(row: Row) -> str:
         tested = row.comparison is not None and row.comparison.verdict in TESTED
         return p_text(getattr(row.difference, name) if tested else None)
 
-    shown = any(text(row) != NOTHING for row in table.rows)
-    return Column(title, text, rank=rank, printed=printed, shown=shown)
+    return _if_known(Column(title, _text, rank=rank, printed=printed), table)
+
+
+def _if_known(column: Column, table: Table) -> Column:
+    """The column, shown where a row has something in it."""
+    return replace(column, shown=any(column.text(row) != NOTHING for row in table.rows))
 
 
 def _part(item: Summary | Comparison | Contrast | None, name: str, form: str = ".4f") -> str:
@@ -299,8 +287,8 @@ def _chosen(row: Row) -> str:
     return f"{row.chosen.value:g}{edge}" if row.chosen else NOTHING
 
 
-def _sensitivity(row: Row) -> float | None:
-    return row.tuned.sensitivity if row.tuned else None
+def _sensitivity(row: Row) -> str:
+    return fixed(row.tuned.sensitivity if row.tuned else None, ".4f")
 
 
 def _difference(row: Row) -> str:
