@@ -9,6 +9,16 @@ from typing import Any
 
 import torch
 
+# The values of a run's configuration that its checks need, small.
+CHOICES: dict[str, Any] = {
+    "model": {"d_model": 32, "n_heads": 2},
+    "data": {"name": "kjv"},
+    "tokenizer": {"name": "bytes"},
+    "optimizer": {"name": "adamw", "lr": 1e-3},
+    "schedule": {"name": "cosine"},
+    "trainer": {"max_steps": 10},
+    "logger": {"name": "none"},
+}
 TIMING = ("seconds", "wall_seconds", "tokens_per_second", "peak_memory_bytes")
 
 

@@ -6,21 +6,13 @@ import dataclasses
 from pathlib import Path
 from typing import Any
 
+from harness.runs import CHOICES
+
 from lm_experiments.model import count
 from lm_experiments.study.plan import PlannedRun, make_directory
 from lm_experiments.training.config import RunConfig, load_config, plain_values, run_config
 
-VALUES: dict[str, Any] = {
-    "model": {"d_model": 32, "n_heads": 2},
-    "data": {"name": "kjv"},
-    "tokenizer": {"name": "bytes"},
-    "optimizer": {"name": "adamw", "lr": 1e-3},
-    "schedule": {"name": "cosine"},
-    "trainer": {"max_steps": 10},
-    "logger": {"name": "none"},
-    "arm": "first",
-    "name": "sweep",
-}
+VALUES: dict[str, Any] = {**CHOICES, "arm": "first", "name": "sweep"}
 
 
 def composed(values: dict[str, Any]) -> RunConfig:

@@ -7,6 +7,7 @@ import re
 from typing import Any
 
 import pytest
+from harness.runs import CHOICES
 
 from lm_experiments.model import Choice
 from lm_experiments.study.identity import (
@@ -22,13 +23,8 @@ from lm_experiments.training.config import RunConfig, plain_values, run_config
 from lm_experiments.training.logger_config import WandbConfig
 
 VALUES: dict[str, Any] = {
-    "model": {"d_model": 32, "n_heads": 2, "norm": {"name": "rmsnorm", "eps": 1e-5}},
-    "data": {"name": "kjv"},
-    "tokenizer": {"name": "bytes"},
-    "optimizer": {"name": "adamw", "lr": 1e-3},
-    "schedule": {"name": "cosine"},
-    "trainer": {"max_steps": 10},
-    "logger": {"name": "none"},
+    **CHOICES,
+    "model": {**CHOICES["model"], "norm": {"name": "rmsnorm", "eps": 1e-5}},
 }
 
 
