@@ -14,6 +14,7 @@ import pytest
 from filelock import FileLock
 from hydra._internal.config_loader_impl import ConfigLoaderImpl
 
+from lm_experiments.data import TrainingBatches
 from lm_experiments.training.config import load_config
 
 GRID = ("-m", "placement=pre,post", "ffn=relu,swiglu")
@@ -91,7 +92,11 @@ TrainingBatches.batch = noted
 """
 
 
-def test_arms_of_one_seed_see_the_same_batches(train: Callable[..., Any]) -> None:
+def test_arms_of_one_seed_see_the_same_batches(
+    train: Callable[..., Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    # The command loads the file in this process too, where its patch must not stay.
+    monkeypatch.setattr(TrainingBatches, "batch", TrainingBatches.batch)
     Path("noting.py").write_text(NOTING)
     answer = train("-m", "ffn=relu,swiglu", "seed=0,1", "code_paths=[noting.py]", "name=pair")
     assert answer.code == 0, answer.err
