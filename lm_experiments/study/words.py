@@ -85,7 +85,7 @@ def check_words(words: Sequence[str]) -> None:
             group, others = key.lstrip("~"), choices(key.lstrip("~"))
             if others:
                 other = "none" if "none" in others else "..."
-                instead = f"type {group}={other}, of {', '.join(others)}"
+                instead = f"type {group}={other}; {group} can be {', '.join(others)}"
             else:
                 instead = "give it another value, or leave it as it is"
             raise InputError(f"{text}: nothing can be taken out of a run; {instead}.")
