@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 import torch
 from harness.commands import SMALL, Answer, completed, run_script
+from harness.leaks import package_members, replaced
 
 from lm_experiments import registry
 
@@ -28,6 +29,14 @@ def cache_dir(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("LM_EXPERIMENTS_CACHE", str(folder))
         yield folder
+
+
+@pytest.fixture(scope="module", autouse=True)
+def package_as_before() -> Iterator[None]:
+    """Fail the file whose patch would otherwise fail another, and only in some orders."""
+    before = package_members()
+    yield
+    assert replaced(before) == []
 
 
 @pytest.fixture(scope="module")
