@@ -25,7 +25,7 @@ def shown(tested: bool = True, finished: int = 6) -> Entry:
 
 
 def reasons(*ledger: Entry, pairs: Sequence[Pair] = (RELU,)) -> dict[Pair, str]:
-    return exploratory_reasons(ledger, pairs)
+    return exploratory_reasons(ledger, {pair: [] for pair in pairs})
 
 
 def test_what_was_declared_first_is_confirmatory_however_often_it_is_looked_at() -> None:
