@@ -9,7 +9,7 @@ import dataclasses
 import os
 import shutil
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence, Set
+from collections.abc import Callable, Iterator, Mapping, Sequence, Set
 from pathlib import Path
 
 from lm_experiments.errors import InputError
@@ -70,16 +70,13 @@ def take_runs(runs: Sequence[PlannedRun]) -> None:
     for run in runs:
         if run.source is not None:
             by_folder.setdefault(run.source.parent, []).append(run)
-    for folder, taken in by_folder.items():
-        # Told first: nothing may lie here without a word of where it came from.
-        sweep = taken[0].directory.parent
-        sweep.mkdir(parents=True, exist_ok=True)
-        ledger.append(sweep, ledger.TAKEN, _origin(folder, taken))
-        for run in taken:
-            try:
-                _copy(run)
-            except (InputError, OSError, RunningElsewhereError) as error:
-                print(f"{run.directory.name} cannot be taken from {folder}: {error}")
+    for folder, there in by_folder.items():
+        ready = [run for run in there if _done(run, _make)]
+        if ready:
+            # Told first: no result may lie here without a word of where it came from.
+            ledger.append(ready[0].directory.parent, ledger.TAKEN, _origin(folder, ready))
+        for run in ready:
+            _done(run, _copy)
 
 
 def _from(
@@ -145,12 +142,27 @@ def _finished(directory: Path, run: PlannedRun) -> Result | None:
     return result if same and result.code_hash else None
 
 
-def _copy(run: PlannedRun) -> None:
-    """Make the run's directory from its source's: its names are of this sweep, the rest is kept."""
-    assert run.source is not None and run.result is not None
+def _done(run: PlannedRun, step: Callable[[PlannedRun], None]) -> bool:
+    """Do a step of taking a run; return whether it could be done, and say where not."""
+    try:
+        step(run)
+    except (InputError, OSError, RunningElsewhereError) as error:
+        print(f"{run.directory} cannot be taken from {run.source}: {error}")
+        return False
+    return True
+
+
+def _make(run: PlannedRun) -> None:
+    """Make the run's directory with names of this sweep, and how it was trained from its source."""
+    assert run.source is not None
     there = load_config(run.source)
     config = dataclasses.replace(run.config, trainer=there.trainer, compile=there.compile)
     make_directory(dataclasses.replace(run, config=config))
+
+
+def _copy(run: PlannedRun) -> None:
+    """Copy what training left in the run's source, its result last, as that says all is there."""
+    assert run.source is not None and run.result is not None
     with claimed(run.directory) as is_open:
         if not is_open:
             return
@@ -160,11 +172,10 @@ def _copy(run: PlannedRun) -> None:
         for path in [run.source / DOCUMENTS, *sorted(run.source.glob(CHECKPOINT))]:
             if path.exists():
                 _link(path.resolve(), run.directory / path.relative_to(run.source))
-        # Last, as it says that all is there. W&B has the run where it was trained.
-        write_result(
-            run.directory, dataclasses.replace(run.result, arm=run.config.arm, wandb="none")
-        )
         ended = (run.source / RESULT).stat().st_mtime
+        # W&B has the run where it was trained.
+        result = dataclasses.replace(run.result, arm=run.config.arm, wandb="none")
+        write_result(run.directory, result)
         os.utime(run.directory / RESULT, (ended, ended))
 
 
@@ -183,10 +194,8 @@ def _link(source: Path, target: Path) -> None:
 def _origin(folder: Path, runs: Sequence[PlannedRun]) -> ledger.Taken:
     """Return what the ledger is told of runs taken from a folder."""
     names = {run.source.name: run.directory.name for run in runs if run.source}
-    ended = {
-        name: ledger.utc((folder / source / RESULT).stat().st_mtime)
-        for source, name in names.items()
-    }
+    written = {name: (folder / source / RESULT).stat() for source, name in names.items()}
+    ended = {name: ledger.utc(stat.st_mtime) for name, stat in written.items()}
     try:
         sweep = collect(folder)
         return ledger.Taken(str(folder), ended, _declared(sweep, names), _tested(sweep))
