@@ -118,7 +118,11 @@ def plan_contrasts(sweep: Sweep, baseline: str, metric: str) -> Plan:
     if study:
         pairs = tuple((arm, reference) for arm, reference in study.compared)
     controls = frozenset(study.controls if study else ())
-    reasons = exploratory_reasons(sweep.ledger, _runs_of(sweep, pairs))
+    if sweep.parts:
+        apart = " and ".join(str(part.directory) for part in sweep.parts)
+        reasons = dict.fromkeys(pairs, f"{apart} were declared each by itself, and not together")
+    else:
+        reasons = exploratory_reasons(sweep.ledger, _runs_of(sweep, pairs))
     by_rule = (tuple(study.seeds), tuple(study.looks)) if study and study.looks else ()
     return Plan(baseline, pairs, controls, reasons, len(sweep.arms), metric, margin, *by_rule)
 

@@ -91,7 +91,7 @@ def notes(table: Table) -> list[str]:
 
 def run_ids(table: Table) -> list[str]:
     """For each arm, the directories of the runs its numbers come from."""
-    names = {row.arm: dict.fromkeys(run.directory.name for run in row.known) for row in table.rows}
+    names = {row.arm: dict.fromkeys(run.row.directory for run in row.known) for row in table.rows}
     return [f"{arm}: {', '.join(known) or 'none yet'}" for arm, known in names.items()]
 
 
@@ -287,7 +287,7 @@ def _failures(table: Table) -> list[str]:
     lines = []
     for run in crashed[:LISTED_FAILURES]:
         reason = first_words(run.error or "no error recorded", 160)
-        log = f"{run.directory.name}/{LOG}"
+        log = f"{run.row.directory}/{LOG}"
         lines.append(f"FAILED {run.arm} seed {run.seed}: {reason} (see {log})")
     if len(crashed) > len(lines):
         lines.append(f"{len(crashed) - len(lines)} more runs FAILED.")
