@@ -67,17 +67,12 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 
 def _answer(options: argparse.Namespace) -> int:
-    words = [text for text in options.sweeps if "=" in text and not Path(text).is_dir()]
-    folder, *more = [text for text in options.sweeps if text not in words] or words
-    if options.check and not more:
+    folder, *more = options.sweeps
+    if options.check:
         # Imports torch, which a table needs not.
         from lm_experiments.cli.check import check_sweep
 
-        return check_sweep(Path(folder), words)
-    if words:
-        raise InputError(f"{words[0]} is not understood; see --help.")
-    if options.check:
-        raise InputError(f"--check is of one sweep; type {folder} alone, then {more[0]}.")
+        return check_sweep(Path(folder), more)
     if more:
         report = merged_report([folder, *more], options.out, options.baseline, options.allow_mixed)
     elif options.out is not None:

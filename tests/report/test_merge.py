@@ -160,11 +160,10 @@ def test_a_table_that_is_written_leads_to_its_runs(sweeps: Sweeps, tmp_path: Pat
     ("words", "told"),
     [
         (["{a}", "{a}"], "is named twice"),
-        (["{a}", "{b}", "--check"], "--check is of one sweep; type "),
+        (["{a}", "{b}", "--check"], "b is not understood; --check takes one sweep's folder"),
         (["{a}", "--out", "x"], "--out x is for several sweeps"),
         (["{a}", "{b}x"], "There is no folder"),
         (["{a}", "{b}", "--baseline", "x"], "No arm is called 'x'"),
-        (["{a}", "{b}", "word=1"], "word=1 is not understood"),
     ],
 )
 def test_what_makes_no_merged_table_is_refused_in_one_sentence(
