@@ -17,12 +17,21 @@ from harness.runs import CHOICES, lasting, result
 
 from lm_experiments.errors import InputError
 from lm_experiments.model import count
-from lm_experiments.rundir.ledger import read_ledger, taken_from
+from lm_experiments.rundir.ledger import (
+    LOOK,
+    Look,
+    Taken,
+    append,
+    read_ledger,
+    record_command,
+    taken_from,
+)
 from lm_experiments.rundir.names import CHECKPOINTS, CONFIG, DOCUMENTS, LOCK, LOG, METRICS, RESULT
 from lm_experiments.rundir.results import DONE, FAILED, INTERRUPTED, Result, write_result
 from lm_experiments.source import training_hash
 from lm_experiments.study.choices import base_values
 from lm_experiments.study.plan import PlannedRun, make_directory
+from lm_experiments.study.record import record_sweep
 from lm_experiments.study.store import done_elsewhere, take_runs
 from lm_experiments.training.config import RunConfig, load_config, plain_values, run_config
 
@@ -292,3 +301,38 @@ def test_a_source_that_went_away_or_is_damaged_is_told_and_the_run_is_left_to_be
     assert not run.directory.exists()
     # Nothing is told of what was not taken.
     assert read_ledger(run.directory.parent) == []
+
+
+def test_the_ledger_keeps_what_was_declared_and_tested_where_runs_come_from(
+    planned: Planned,
+) -> None:
+    hashes = {"base": HASH, "relu": HASH[::-1], "post": HASH[1:] + "0"}
+
+    def runs(name: str, *arms: str) -> list[PlannedRun]:
+        return [planned(name, arm, hashes[arm], arm_overrides=[f"ffn={arm}"]) for arm in arms]
+
+    old = runs("old", "base", "relu", "post")
+    folder = old[0].directory.parent
+    record_command(folder, record_sweep(folder, old[:2], []))
+    for run in old:
+        finished(run)
+    append(folder, LOOK, Look(2, 2, tested=True, baseline="base"))
+    # Declared after results had been shown.
+    record_command(folder, record_sweep(folder, old, []))
+
+    def entries(name: str, source: str) -> Taken:
+        new = runs(name, "base", "relu", "post")
+        there = done_elsewhere(new, [str(folder.parent / source)])
+        take_runs(there)
+        [entry] = taken_from(read_ledger(new[0].directory.parent))
+        return entry
+
+    entry = entries("new", "old")
+    arms = {name.split("-")[0]: name for name in entry.runs}
+    assert entry.declared == [[arms["relu"], arms["base"]]]
+    assert entry.tested is not None
+    assert list(entry.tested.arms) == ["base", "relu"]
+    # What was seen of a run stays seen, however often it is taken.
+    record_sweep(folder.parent / "new", runs("new", "base", "relu", "post"), [])
+    again = entries("newer", "new")
+    assert (again.runs, again.tested) == (entry.runs, entry.tested)
