@@ -25,6 +25,7 @@ WORDS = (
     "trainer.accelerator=cpu",
     "trainer.val_every=1000",
     "data.val_fraction=0.01",
+    "runs_from=[]",
 )
 STEPS = "trainer.max_steps=150"
 

@@ -27,7 +27,10 @@ def check_sweep(folder: Path, words: Sequence[str]) -> int:
     Raises `InputError` for other words, and for a folder without runs or with damaged files.
     """
     if others := load_user_code(words):
-        raise InputError(f"{others[0]} is not understood; beside --check come code_paths=[FILE].")
+        raise InputError(
+            f"{others[0]} is not understood; --check takes one sweep's folder, and "
+            "code_paths=[FILE]."
+        )
     found = answers(collect(folder))
     print("\n".join(aligned([[each.answer, each.question, each.detail] for each in found])))
     return 1 if any(each.answer == NO for each in found) else 0

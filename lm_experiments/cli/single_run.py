@@ -14,12 +14,13 @@ from lm_experiments.launch.fork import start_server
 from lm_experiments.launch.launcher import check_single
 from lm_experiments.launch.processes import train_in_this_process, train_with_retries
 from lm_experiments.launch.resources import read_resources
-from lm_experiments.rundir.results import DONE
+from lm_experiments.rundir.results import DONE, run_status
 from lm_experiments.study.command_config import CommandConfig, command_config
 from lm_experiments.study.identity import arm_overrides
 from lm_experiments.study.plan import PlannedRun, checked, make_directory, plain, planned
 from lm_experiments.study.planner import print_offline
 from lm_experiments.study.preview import preview
+from lm_experiments.study.store import done_elsewhere, take_runs
 
 
 def run_single(config: DictConfig) -> None:
@@ -29,12 +30,15 @@ def run_single(config: DictConfig) -> None:
         if command.plan:
             preview([run], study=None, launcher=None, only=True)
             return
-        if run.status != DONE:
+        take_runs([run])
+        status = run_status(run.directory)
+        if status != DONE:
             make_directory(run)
     except (ValueError, OSError) as error:
         refuse(error, sys.argv[1:])
-    if run.status == DONE:
-        print(f"Done already: {run_line(run.directory)}")
+    if status == DONE:
+        origin = f"Taken from {run.source}" if run.source else "Done already"
+        print(f"{origin}: {run_line(run.directory)}")
         return
     print(
         f"Training {run.directory}: {run.ledger.parameters:,} parameters, feed-forward width "
@@ -67,4 +71,5 @@ def _plan(config: DictConfig) -> tuple[CommandConfig, PlannedRun]:
     values["name"] = values["name"] or "single"
     if not values["arm_overrides"]:
         values["arm_overrides"] = arm_overrides(list(hydra.overrides.task))
-    return command, planned(checked(values))
+    [run] = done_elsewhere([planned(checked(values))], command.runs_from)
+    return command, run

@@ -16,6 +16,7 @@ from lm_experiments.cli.arguments import answered, script_parser
 from lm_experiments.errors import InputError
 from lm_experiments.report.progress import STATES, RunStatus, SweepStatus, summary, sweep_status
 from lm_experiments.rundir.results import DONE, FAILED, INTERRUPTED, OK, RUNNING, WAITING
+from lm_experiments.rundir.sweeps import command_here
 from lm_experiments.rundir.words import aligned, duration
 
 _STYLES = {DONE: "green", RUNNING: "cyan", FAILED: "bold red", INTERRUPTED: "yellow"}
@@ -112,7 +113,7 @@ def _closing_lines(status: SweepStatus) -> list[str]:
             lines.append(f"{run.label} failed: {run.run.error}{log}")
     if status.command and status.counts[DONE] < len(status.runs) and not status.counts[RUNNING]:
         lines.append("To continue, repeat the last command used here; finished runs are kept:")
-        lines.append(f"  {status.command}")
+        lines.append(f"  {command_here(status.folder)}")
     return lines
 
 

@@ -8,9 +8,11 @@ from pathlib import Path
 
 from lm_experiments.cli.arguments import answered, script_parser
 from lm_experiments.errors import InputError
-from lm_experiments.report import show_report, write_report
+from lm_experiments.report import merged_report, show_report, write_report
 
-USAGE = "%(prog)s runs/NAME [--baseline ARM] [--allow-mixed] [--check]"
+USAGE = (
+    "%(prog)s runs/NAME [runs/NAME ...] [--baseline ARM] [--allow-mixed] [--out FOLDER] [--check]"
+)
 DESCRIPTION = """\
 Print the table of a sweep or a study: one row per arm, with the mean validation loss over its
 seeds, the paired difference to its reference with a 95 % interval and a verdict, size, cost and
@@ -22,6 +24,10 @@ validation loss of every arm to curves.png, the differences to forest.png, main 
 interactions of a grid to effects.png and, of a tuned study, the loss by the tuned value to
 sensitivity.png. Nothing else is changed.
 
+Several folders make one table: arms that are configured alike are one arm, and a run that lies in
+two of them counts once. Such a table has no declaration of its own, so that it is exploratory, and
+it is written only where --out says.
+
 --check writes nothing. It reads every run again and answers what a reviewer would ask: whether
 hashes, seeds, contrasts and losses are what was declared, and whether each loss is that of the
 run's checkpoint, computed anew. The exit status is 1 where an answer is no."""
@@ -30,6 +36,7 @@ examples:
   python scripts/table.py runs/grid
   python scripts/table.py runs/grid --baseline "post relu sinusoidal"
   python scripts/table.py runs/grid --allow-mixed
+  python scripts/table.py runs/grid runs/more_seeds --out runs/both
   python scripts/table.py runs/grid --check
 """
 
@@ -37,7 +44,7 @@ examples:
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run the command; the exit status is 0, 1 for a no of --check, 2 without a table."""
     parser = script_parser(USAGE, DESCRIPTION, EXAMPLES)
-    parser.add_argument("sweep", metavar="runs/NAME", help="the folder of a sweep")
+    parser.add_argument("sweeps", metavar="runs/NAME", nargs="+", help="the folder of a sweep")
     parser.add_argument(
         "--baseline",
         metavar="ARM",
@@ -50,20 +57,29 @@ def main(arguments: Sequence[str] | None = None) -> int:
         help="draw runs that differ in data, code, evaluation or budget, with a warning",
     )
     parser.add_argument(
+        "--out", metavar="FOLDER", help="write the table of several sweeps into this folder"
+    )
+    parser.add_argument(
         "--check", action="store_true", help="check the runs behind the table instead"
     )
-    parser.add_argument("words", nargs="*", help=argparse.SUPPRESS)
     options = parser.parse_intermixed_args(arguments)
     return answered(lambda: _answer(options))
 
 
 def _answer(options: argparse.Namespace) -> int:
+    folder, *more = options.sweeps
     if options.check:
         # Imports torch, which a table needs not.
         from lm_experiments.cli.check import check_sweep
 
-        return check_sweep(Path(options.sweep), options.words)
-    if options.words:
-        raise InputError(f"{options.words[0]} is not understood; see --help.")
-    show_report(write_report(options.sweep, options.baseline, options.allow_mixed))
+        return check_sweep(Path(folder), more)
+    if more:
+        report = merged_report([folder, *more], options.out, options.baseline, options.allow_mixed)
+    elif options.out is not None:
+        raise InputError(
+            f"--out {options.out} is for several sweeps; the table of one is written into {folder}."
+        )
+    else:
+        report = write_report(folder, options.baseline, options.allow_mixed)
+    show_report(report)
     return 0

@@ -2,18 +2,23 @@
 
 `write_report("runs/NAME")` writes `table.md`, `table.csv`, `table.json`, `table.tex`, `curves.png`,
 `forest.png`, `effects.png` and `sensitivity.png` beside the runs; written again from the same runs,
-the files are the same bytes. `load("runs/NAME")` gives the runs as a pandas data frame.
+the files are the same bytes. `merged_report(["runs/A", "runs/B"])` makes one table of several
+sweeps. `load("runs/NAME")` gives the runs as a pandas data frame.
 """
 
 from __future__ import annotations
 
+import os
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 from rich.console import Console
 
+from lm_experiments.errors import InputError
 from lm_experiments.report.collect import collect
 from lm_experiments.report.frame import load
+from lm_experiments.report.merge import merge
 from lm_experiments.report.table.csv_table import csv_text
 from lm_experiments.report.table.json_table import json_text
 from lm_experiments.report.table.latex import latex
@@ -21,8 +26,18 @@ from lm_experiments.report.table.markdown import markdown
 from lm_experiments.report.table.rows import Table, build_table
 from lm_experiments.report.table.terminal import show_table
 from lm_experiments.rundir import ledger
+from lm_experiments.rundir.names import SWEEP
 
-__all__ = ["Report", "Table", "build_table", "collect", "load", "show_report", "write_report"]
+__all__ = [
+    "Report",
+    "Table",
+    "build_table",
+    "collect",
+    "load",
+    "merged_report",
+    "show_report",
+    "write_report",
+]
 
 
 @dataclass(frozen=True)
@@ -44,8 +59,50 @@ def write_report(
     damaged file, an unknown baseline, or runs that do not belong in one table (drawn with a
     warning under `allow_mixed`).
     """
-    table = build_table(collect(sweep_dir), baseline, allow_mixed)
     folder = Path(sweep_dir)
+    table = build_table(collect(folder), baseline, allow_mixed)
+    files = _write(table, folder)
+    ledger.append(folder, ledger.LOOK, _look(table))
+    return Report(table, files)
+
+
+def merged_report(
+    sweep_dirs: Sequence[str | Path],
+    out: str | Path | None = None,
+    baseline: str | None = None,
+    allow_mixed: bool = False,
+) -> Report:
+    """Make one table of several sweeps, see `merge.merge`, and write it to ``out`` if there is one.
+
+    No declaration is of all its runs, so that it is exploratory. The ledgers of the sweeps keep
+    that it was shown, where they can be written. Raises `InputError` as `write_report` does, and
+    for an ``out`` that is a sweep's own folder.
+    """
+    folders = [Path(folder) for folder in sweep_dirs]
+    if out is not None and (Path(out) / SWEEP).exists():
+        raise InputError(f"--out {out} is a sweep's folder, with a table of its own; type another.")
+    sweep = merge([collect(folder) for folder in folders], Path(out or "."))
+    table = build_table(sweep, baseline, allow_mixed)
+    files = () if out is None else _write(table, Path(out))
+    for folder in folders:
+        # What nobody here may write to, nobody here declares anything in.
+        if os.access(folder, os.W_OK):
+            ledger.append(folder, ledger.LOOK, _look(table))
+    return Report(table, files)
+
+
+def show_report(report: Report, console: Console | None = None) -> None:
+    """Print the table, its notes and the names of the files written."""
+    console = console or Console()
+    show_table(report.table, console)
+    names = "\n".join(f"Wrote {path}" for path in report.files)
+    names = names or "Nothing was written; type --out FOLDER to keep this table."
+    console.print("\n" + names, markup=False, highlight=False, soft_wrap=True)
+
+
+def _write(table: Table, folder: Path) -> tuple[Path, ...]:
+    """Write a table and its pictures into a folder, which is made if need be."""
+    folder.mkdir(parents=True, exist_ok=True)
     pictures = _draw(table, folder)
     texts = {
         folder / "table.md": markdown(table, pictures),
@@ -55,16 +112,7 @@ def write_report(
     }
     for path, text in texts.items():
         path.write_text(text, encoding="utf-8", newline="\n")
-    ledger.append(folder, ledger.LOOK, _look(table))
-    return Report(table, (*texts, *(folder / name for name in pictures)))
-
-
-def show_report(report: Report, console: Console | None = None) -> None:
-    """Print the table, its notes and the names of the files written."""
-    console = console or Console()
-    show_table(report.table, console)
-    names = "\n".join(f"Wrote {path}" for path in report.files)
-    console.print("\n" + names, markup=False, highlight=False, soft_wrap=True)
+    return (*texts, *(folder / name for name in pictures))
 
 
 def _look(table: Table) -> ledger.Look:

@@ -152,6 +152,7 @@ class Sweep:
         trials: those made to tune a value.
         extra: run directories that the plan does not list.
         ledger: what was declared and shown, in order; empty where nothing was written down.
+        parts: the sweeps that were merged into this one; empty for a sweep by itself.
     """
 
     directory: Path
@@ -160,6 +161,7 @@ class Sweep:
     trials: tuple[Run, ...] = ()
     extra: tuple[Path, ...] = ()
     ledger: tuple[Entry, ...] = ()
+    parts: tuple[Sweep, ...] = ()
 
     @property
     def study(self) -> Study | None:
@@ -180,6 +182,8 @@ class Sweep:
     @property
     def pending(self) -> list[tuple[str, int, str]]:
         """The (arm, seed, role) that a study declares and its plan does not list yet."""
+        if self.parts:
+            return [cell for part in self.parts for cell in part.pending]
         listed = {(run.arm, run.seed, run.role) for run in self.runs}
         return [cell for cell in (self.study.cells if self.study else ()) if cell not in listed]
 

@@ -9,7 +9,8 @@ from __future__ import annotations
 import dataclasses
 import hashlib
 import json
-from collections.abc import Mapping
+import time
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from datetime import datetime, timezone
 from pathlib import Path
@@ -24,8 +25,9 @@ from lm_experiments.rundir.parse import build
 from lm_experiments.rundir.study import TUNE
 from lm_experiments.rundir.sweeps import SweepRecord
 
-# What an entry tells: what is to be compared, what was typed, a table that was shown.
-DECLARED, COMMAND, LOOK = "declared", "command", "look"
+# What an entry tells: what is to be compared, what was typed, a table that was shown, runs that
+# were taken from elsewhere.
+DECLARED, COMMAND, LOOK, TAKEN = "declared", "command", "look", "taken"
 
 
 @dataclass(frozen=True)
@@ -67,13 +69,31 @@ class Look:
 
 
 @dataclass(frozen=True)
+class Taken:
+    """Runs that were trained for another folder and copied from there, results and all.
+
+    Attributes:
+        folder: where they lay.
+        runs: directory here -> when its result was written, in UTC, ISO 8601.
+        declared: [arm's directory, reference's directory] of the pairs of them whose contrast had
+            been declared there before results were shown.
+        tested: what was declared there when p-values had been shown; None where none had.
+    """
+
+    folder: str
+    runs: dict[str, str]
+    declared: list[list[str]] = field(default_factory=list)
+    tested: Declaration | None = None
+
+
+@dataclass(frozen=True)
 class Entry:
     """One line.
 
     Attributes:
-        event: one of DECLARED, COMMAND, LOOK.
+        event: one of DECLARED, COMMAND, LOOK, TAKEN.
         time: in UTC, ISO 8601.
-        details: the fields of a `Declaration` or a `Look`, or what was typed.
+        details: the fields of a `Declaration`, a `Look` or a `Taken`, or what was typed.
         previous: the hash of the line before, empty for the first.
     """
 
@@ -91,6 +111,11 @@ class Entry:
     def look(self) -> Look:
         """What was shown; `InputError` where the entry does not hold it."""
         return build(Look, self.details, "details")
+
+    @property
+    def taken(self) -> Taken:
+        """Which runs were taken; `InputError` where the entry does not hold it."""
+        return build(Taken, self.details, "details")
 
 
 def declaration_of(record: SweepRecord) -> Declaration:
@@ -127,7 +152,21 @@ def record_command(folder: Path, record: SweepRecord) -> None:
         append(folder, DECLARED, declared)
 
 
-def append(folder: Path, event: str, details: Declaration | Look | Mapping[str, str]) -> None:
+def taken_from(entries: Iterable[Entry]) -> list[Taken]:
+    """Return which runs a ledger says were taken from other folders."""
+    return [entry.taken for entry in entries if entry.event == TAKEN]
+
+
+def utc(seconds: float | None = None) -> str:
+    """Return a time in seconds since the epoch, or now, as the ledger writes it."""
+    return datetime.fromtimestamp(
+        time.time() if seconds is None else seconds, timezone.utc
+    ).isoformat(timespec="seconds")
+
+
+def append(
+    folder: Path, event: str, details: Declaration | Look | Taken | Mapping[str, str]
+) -> None:
     """Add an entry to the folder's ledger."""
     values = details if isinstance(details, Mapping) else dataclasses.asdict(details)
     path = folder / LEDGER
@@ -136,8 +175,7 @@ def append(folder: Path, event: str, details: Declaration | Look | Mapping[str, 
         # A full disk may have cut the last line short.
         torn = b"\n" if content and not content.endswith(b"\n") else b""
         lines = content.splitlines()
-        now = datetime.now(timezone.utc).isoformat(timespec="seconds")
-        entry = Entry(event, now, jsonable(values), _digest(lines[-1]) if lines else "")
+        entry = Entry(event, utc(), jsonable(values), _digest(lines[-1]) if lines else "")
         line = json.dumps(dataclasses.asdict(entry), ensure_ascii=False, allow_nan=False)
         with path.open("ab") as file:
             file.write(torn + line.encode() + b"\n")

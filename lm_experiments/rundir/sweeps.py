@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import dataclasses
 import difflib
+import shlex
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -57,6 +58,7 @@ class SweepRecord:
     """A sweep: its runs, the keys that were swept, the study if one was declared.
 
     Attributes:
+        name: its folder's, when the command was typed; `open_sweep` gives that of now.
         command: what was typed last to start or continue it.
         axes: the swept keys.
     """
@@ -84,7 +86,8 @@ def read_sweep(folder: Path) -> SweepRecord | None:
 def open_sweep(folder: Path) -> SweepRecord:
     """Return the folder's record; without ``sweep.json``, a record of the runs found in it.
 
-    Raises `InputError` for a folder without runs, with the folder that may be meant.
+    Its name is that of the folder, which may have been renamed. Raises `InputError` for a folder
+    without runs, with the folder that may be meant.
     """
     if not folder.is_dir():
         names = [path.name for path in folder.parent.glob("*") if path.is_dir()]
@@ -97,7 +100,25 @@ def open_sweep(folder: Path) -> SweepRecord:
     runs = record.runs or sorted(found, key=lambda row: (row.arm, row.seed))
     if not runs:
         raise _no_runs(folder)
-    return dataclasses.replace(record, name=record.name or folder.resolve().name, runs=runs)
+    return dataclasses.replace(record, name=folder.resolve().name, runs=runs)
+
+
+def command_here(folder: Path) -> str:
+    """Return the command that continues a sweep where it lies now, by the name that it has now."""
+    record = read_sweep(folder) or SweepRecord()
+    words = shlex.split(record.command)
+    typed = dict(word.partition("=")[::2] for word in words)
+    parent, name = folder.resolve().parent, folder.resolve().name
+    changed = {} if record.name in ("", name) else {"name": name}
+    runs_dir = Path(typed.get("runs_dir", "runs")).expanduser()
+    # A relative one is of the folder where the command was typed, which is not known.
+    there = runs_dir.resolve() == parent if runs_dir.is_absolute() else runs_dir.name == parent.name
+    if not there:
+        changed["runs_dir"] = str(folder.parent)
+    if not changed:
+        return record.command
+    kept = [word for word in words if word.partition("=")[0] not in changed]
+    return shlex.join([*kept, *(f"{key}={value}" for key, value in changed.items())])
 
 
 def run_directories(folder: Path) -> list[Path]:

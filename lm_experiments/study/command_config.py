@@ -51,6 +51,8 @@ class CommandConfig:
         retries: how often a failed run is tried again, from its newest checkpoint.
         resources: what a parallel launcher gives each run.
         ray: the cluster of hydra/launcher=ray.
+        runs_from: folders of sweeps, or of one, whose finished runs are taken instead of trained
+            again where they are the same runs by the same code; [] trains all.
     """
 
     study: Annotated[dict[str, Any] | None, Use.COMMAND] = None
@@ -59,6 +61,7 @@ class CommandConfig:
     retries: Annotated[int, Use.COMMAND] = 0
     resources: Annotated[ResourcesConfig, Use.COMMAND] = field(default_factory=ResourcesConfig)
     ray: Annotated[RayConfig, Use.COMMAND] = field(default_factory=RayConfig)
+    runs_from: Annotated[list[str], Use.COMMAND] = field(default_factory=lambda: ["${runs_dir}"])
 
     def __post_init__(self) -> None:
         if self.on_failure not in ON_FAILURE:

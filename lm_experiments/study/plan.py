@@ -58,6 +58,8 @@ class PlannedRun:
         spec: how it was declared.
         changes: the keys of ``values`` that its arm changes, beside what all arms share.
         by_seed: the keys whose values follow from the seed.
+        source: the directory of another sweep that has the run done, to be copied from there; the
+            result is that one's.
     """
 
     config: RunConfig
@@ -70,6 +72,7 @@ class PlannedRun:
     spec: RunSpec = field(default_factory=RunSpec)
     changes: tuple[str, ...] = ()
     by_seed: tuple[str, ...] = ()
+    source: Path | None = None
 
     @property
     def status(self) -> str:

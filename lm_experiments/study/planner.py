@@ -46,6 +46,7 @@ from lm_experiments.study.plan import (
 )
 from lm_experiments.study.preview import preview
 from lm_experiments.study.record import check_recordable, record_sweep
+from lm_experiments.study.store import done_elsewhere, take_runs
 from lm_experiments.study.words import check_words
 from lm_experiments.training.config import RunConfig
 from lm_experiments.training.wandb.offline import offline_summary
@@ -185,6 +186,7 @@ class Planner:
             run = planned(replace(given[key], seed=seed), spec)
             runs.append(replace(run, by_seed=by_seed[spec.shared]))
         check_one_each(runs)
+        runs = done_elsewhere(runs, self.command.runs_from)
         return [replace(run, changes=self._changes(run, runs[0])) for run in runs]
 
     def _composed(self, spec: expand.RunSpec) -> DictConfig:
@@ -231,6 +233,7 @@ class Planner:
             # What the search for a tuned value adds later was declared with it.
             ledger.record_command(folder, record)
             self._declared = True
+        take_runs(distinct(runs))
         waiting = [run for run in distinct(runs) if run_status(run.directory) != DONE]
         if not waiting:
             return

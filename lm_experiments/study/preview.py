@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import time
+from collections import Counter
 from collections.abc import Mapping, Sequence
 
 import torch
@@ -220,7 +221,10 @@ def _counts(runs: Sequence[PlannedRun], waiting: Sequence[PlannedRun]) -> str:
     text += f"seed{'s' if len(seeds) > 1 else ''} {listed}"
     if repeated := len(runs) - count:
         text += f" ({repeated} more are the same run as one of these: counted once)"
-    return f"{text}; {count - len(waiting)} done already, {len(waiting)} to train"
+    sources = Counter(str(run.source.parent) for run in distinct(runs) if run.source)
+    taken = "".join(f"{number} taken from {folder}, " for folder, number in sources.items())
+    done = count - len(waiting) - sources.total()
+    return f"{text}; {done} done already, {taken}{len(waiting)} to train"
 
 
 def _number(count: int, noun: str) -> str:

@@ -275,7 +275,7 @@ def test_words_that_are_not_understood_are_refused(
     folder: Path, refused: Callable[..., str]
 ) -> None:
     assert "loses is not understood" in refused("table", folder, "--check", "loses")
-    assert "loses is not understood" in refused("table", folder, "loses")
+    assert "There is no folder loses" in refused("table", folder, "loses")
 
 
 def test_a_table_alone_needs_no_torch() -> None:

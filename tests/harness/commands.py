@@ -24,6 +24,8 @@ SMALL = (
     "trainer.log_every=1",
     "trainer.threads=1",
     "logger=none",
+    # Tests of anything else train all runs that they compare.
+    "runs_from=[]",
 )
 
 

@@ -38,6 +38,15 @@ def test_every_planned_run_is_there_with_its_status(sweep: SweepFactory) -> None
     assert found.runs[1].error == "RuntimeError: boom and more"
 
 
+def test_a_sweep_is_called_as_its_folder_is_now(sweep: SweepFactory) -> None:
+    sweep.done("a", {0: 3.0})
+    folder = sweep.plan().rename(sweep.root.with_name("other"))
+    assert collect(folder).record.name == "other"
+    link = folder.with_name("link")
+    link.symlink_to(folder)
+    assert collect(link).record.name == "other"
+
+
 def test_result_fields_are_read(sweep: SweepFactory) -> None:
     sweep.run("a", 3, result=result_of("a", 3, 3.1, dirty=True))
     (run,) = collect(sweep.plan()).runs

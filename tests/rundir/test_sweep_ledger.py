@@ -12,13 +12,17 @@ from lm_experiments.rundir.ledger import (
     COMMAND,
     DECLARED,
     LOOK,
+    TAKEN,
     Declaration,
     Look,
+    Taken,
     append,
     broken_links,
     declaration_of,
     read_ledger,
     record_command,
+    taken_from,
+    utc,
 )
 from lm_experiments.rundir.names import LEDGER
 from lm_experiments.rundir.study import Study, Tuning
@@ -41,7 +45,10 @@ def test_every_field_is_read_back(tmp_path: Path) -> None:
     said = Declaration("base", ARMS, [["wide", "base"]], [0, 1], [3, 5], 0.01, {"key": "x"})
     append(tmp_path, DECLARED, said)
     append(tmp_path, LOOK, SHOWN)
-    declared, look = read_ledger(tmp_path)
+    origin = Taken("runs/a", {"base-0": utc(0)}, [["wide-0", "base-0"]], said)
+    append(tmp_path, TAKEN, origin)
+    declared, look, taken = read_ledger(tmp_path)
+    assert taken_from([declared, look, taken]) == [origin]
     assert (declared.event, declared.declaration) == (DECLARED, said)
     assert (look.event, look.look) == (LOOK, SHOWN)
     assert declared.time.endswith("+00:00")

@@ -174,6 +174,38 @@ def test_ctrl_c_is_a_usual_end_of_watching(grid: Path, monkeypatch: pytest.Monke
 
 
 @pytest.mark.parametrize(
+    ("command", "folder", "proposed"),
+    [
+        ("train.py -m a=1", "runs/grid", "train.py -m a=1"),
+        ("train.py -m 'a=[1, 2]'", "runs/other", "train.py -m 'a=[1, 2]' name=other"),
+        ("train.py -m name=grid a=1", "runs/other", "train.py -m a=1 name=other"),
+        ("train.py -m a=1", "moved/grid", "train.py -m a=1 runs_dir={}/moved"),
+        ("train.py runs_dir={}/runs a=1", "runs/grid", "train.py runs_dir={}/runs a=1"),
+        ("train.py runs_dir={}/runs a=1", "x/runs/grid", "train.py a=1 runs_dir={}/x/runs"),
+        ("train.py runs_dir=../runs", "runs/b c", "train.py runs_dir=../runs 'name=b c'"),
+    ],
+)
+def test_the_command_proposed_names_the_folder_as_it_is_now(
+    grid: Path,
+    capsys: pytest.CaptureFixture[str],
+    tmp_path: Path,
+    command: str,
+    folder: str,
+    proposed: str,
+) -> None:
+    record = read_sweep(grid)
+    assert record is not None
+    write_sweep(grid, dataclasses.replace(record, command=command.format(tmp_path)))
+    moved = tmp_path / folder
+    moved.parent.mkdir(parents=True, exist_ok=True)
+    grid.rename(moved)
+    assert status_view.main([str(moved)]) == 0
+    lines = capsys.readouterr().out.splitlines()
+    assert lines[-1].strip() == proposed.format(tmp_path)
+    assert f"{moved.name}: 1 of 12 done" in "\n".join(lines)
+
+
+@pytest.mark.parametrize(
     ("arguments", "sentence"),
     [
         (["{}x"], "did you mean"),

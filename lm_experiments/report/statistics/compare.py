@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence, Set
+from collections.abc import Iterable, Mapping, Sequence, Set
 from dataclasses import dataclass, replace
 from math import comb
 from typing import TYPE_CHECKING, Any
 
 from lm_experiments.report.collect import TESTED, Run, Sweep
 from lm_experiments.report.statistics.contrasts import Contrast, adjust, contrast
-from lm_experiments.report.statistics.exploratory import exploratory_reasons
+from lm_experiments.report.statistics.exploratory import Pair, SeedPair, exploratory_reasons
 from lm_experiments.report.statistics.failures import failure_verdict
 from lm_experiments.report.statistics.tuned import EDGE_OF_GRID, Tuned, with_choices
 from lm_experiments.report.statistics.verdicts import (
@@ -118,9 +118,28 @@ def plan_contrasts(sweep: Sweep, baseline: str, metric: str) -> Plan:
     if study:
         pairs = tuple((arm, reference) for arm, reference in study.compared)
     controls = frozenset(study.controls if study else ())
-    reasons = exploratory_reasons(sweep.ledger, pairs)
+    if sweep.parts:
+        apart = " and ".join(str(part.directory) for part in sweep.parts)
+        reasons = dict.fromkeys(pairs, f"{apart} were declared each by itself, and not together")
+    else:
+        reasons = exploratory_reasons(sweep.ledger, _runs_of(sweep, pairs))
     by_rule = (tuple(study.seeds), tuple(study.looks)) if study and study.looks else ()
     return Plan(baseline, pairs, controls, reasons, len(sweep.arms), metric, margin, *by_rule)
+
+
+def _runs_of(sweep: Sweep, pairs: Iterable[Pair]) -> dict[Pair, list[SeedPair]]:
+    """The directories of the runs that the contrasts compare with each other, by seed."""
+    runs: dict[str, dict[tuple[int, str], str]] = {arm: {} for arm in sweep.arms}
+    for run in sweep.runs:
+        runs[run.arm][run.seed, run.role] = run.row.directory
+    return {
+        (arm, reference): [
+            (cell[0], own, runs[reference][cell])
+            for cell, own in runs[arm].items()
+            if cell in runs[reference]
+        ]
+        for arm, reference in pairs
+    }
 
 
 def compare(

@@ -205,7 +205,7 @@ def _grouped(runs: Iterable[Run], value: Callable[[Run], str | None]) -> dict[st
 
 
 def _named(runs: Sequence[Run]) -> str:
-    names = list(dict.fromkeys(run.directory.name for run in runs))
+    names = list(dict.fromkeys(run.row.directory for run in runs))
     if len(names) <= LISTED_RUNS:
         return " and ".join(names)
     return f"{len(names)} runs such as {names[0]}"

@@ -126,7 +126,7 @@ def _side(side: Side) -> dict[str, Any]:
 def _run(run: Run) -> dict[str, Any]:
     keys = _RESULT_KEYS if run.result.test_loss is None else (*_RESULT_KEYS, *TESTED.values())
     return {
-        "directory": run.directory.name,
+        "directory": run.row.directory,
         "seed": run.seed,
         "role": run.role,
         "setting": run.setting,

@@ -20,6 +20,7 @@ from lm_experiments.report.table.comparable import count_text, short_hash
 from lm_experiments.report.table.rows import Table, first_words
 from lm_experiments.report.table.text_notes import text_notes
 from lm_experiments.report.table.warnings import listed, warnings
+from lm_experiments.rundir.ledger import taken_from
 from lm_experiments.rundir.names import LOG
 from lm_experiments.rundir.results import FAILED, WAITING
 from lm_experiments.rundir.study import FEWEST_SEEDS, Tuning
@@ -90,7 +91,7 @@ def notes(table: Table) -> list[str]:
 
 def run_ids(table: Table) -> list[str]:
     """For each arm, the directories of the runs its numbers come from."""
-    names = {row.arm: dict.fromkeys(run.directory.name for run in row.known) for row in table.rows}
+    names = {row.arm: dict.fromkeys(run.row.directory for run in row.known) for row in table.rows}
     return [f"{arm}: {', '.join(known) or 'none yet'}" for arm, known in names.items()]
 
 
@@ -244,7 +245,17 @@ def _provenance(table: Table) -> list[str]:
         facts[name] = sorted({value for run in runs if (value := text(run)) is not None})
     line = "; ".join(f"{name} {listed(values)}" for name, values in facts.items() if values)
     dirty = all(run.commit and run.commit.endswith("+dirty") for run in runs)
-    return [f"{line[:1].upper()}{line[1:]}.", *([DIRTY] if dirty else [])]
+    return [f"{line[:1].upper()}{line[1:]}.", *([DIRTY] if dirty else []), *_taken(table)]
+
+
+def _taken(table: Table) -> list[str]:
+    """How many runs were trained for other sweeps, and which."""
+    here = {run.row.directory for run in (*table.sweep.runs, *table.sweep.trials)}
+    origins: dict[str, set[str]] = {}
+    for taken in taken_from(table.sweep.ledger):
+        origins.setdefault(taken.folder, set()).update(here & taken.runs.keys())
+    found = [f"{len(names)} from {folder}" for folder, names in origins.items() if names]
+    return [f"Of {len(here)} runs, taken from other sweeps: {listed(found)}."] if found else []
 
 
 def _matched(run: Run) -> str | None:
@@ -276,7 +287,7 @@ def _failures(table: Table) -> list[str]:
     lines = []
     for run in crashed[:LISTED_FAILURES]:
         reason = first_words(run.error or "no error recorded", 160)
-        log = f"{run.directory.name}/{LOG}"
+        log = f"{run.row.directory}/{LOG}"
         lines.append(f"FAILED {run.arm} seed {run.seed}: {reason} (see {log})")
     if len(crashed) > len(lines):
         lines.append(f"{len(crashed) - len(lines)} more runs FAILED.")

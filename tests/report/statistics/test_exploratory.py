@@ -4,9 +4,18 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import asdict, replace
+from typing import Any
 
 from lm_experiments.report.statistics.exploratory import NO_LEDGER, Pair, exploratory_reasons
-from lm_experiments.rundir.ledger import DECLARED, LOOK, Declaration, Entry, Look
+from lm_experiments.rundir.ledger import (
+    DECLARED,
+    LOOK,
+    TAKEN,
+    Declaration,
+    Entry,
+    Look,
+    Taken,
+)
 
 ARMS: dict[str, list[str]] = {"base": [], "relu": ["ffn=relu"], "post": ["placement=post"]}
 FIRST = Declaration(
@@ -25,7 +34,7 @@ def shown(tested: bool = True, finished: int = 6) -> Entry:
 
 
 def reasons(*ledger: Entry, pairs: Sequence[Pair] = (RELU,)) -> dict[Pair, str]:
-    return exploratory_reasons(ledger, pairs)
+    return exploratory_reasons(ledger, {pair: [] for pair in pairs})
 
 
 def test_what_was_declared_first_is_confirmatory_however_often_it_is_looked_at() -> None:
@@ -83,3 +92,54 @@ def test_an_arm_is_known_by_its_overrides_as_labels_may_grow() -> None:
 def test_without_a_ledger_nothing_is_confirmatory() -> None:
     assert reasons() == {RELU: NO_LEDGER}
     assert reasons(declared(FIRST), pairs=[RELU, ("x", "base")]) == {("x", "base"): NO_LEDGER}
+
+
+BEFORE, LATER = "2026-01-01T00:00:00+00:00", "2026-02-01T00:00:00+00:00"
+# What stands for each arm and seed of the contrast RELU.
+RUNS = [(seed, f"relu-{seed}", f"base-{seed}") for seed in (0, 1, 2)]
+
+
+def taken(*names: str, ended: str = BEFORE, **said: Any) -> Entry:
+    origin = Taken("runs/a", dict.fromkeys(names, ended), **said)
+    return Entry(TAKEN, "2026-01-02T03:04:06+00:00", asdict(origin))
+
+
+def told(*ledger: Entry) -> str:
+    return exploratory_reasons(ledger, {RELU: RUNS}).get(RELU, "")
+
+
+def test_a_contrast_whose_difference_could_be_seen_elsewhere_is_exploratory() -> None:
+    seen = "2 runs were taken from runs/a, where their results could be seen before this was"
+    assert told(declared(FIRST), taken("relu-0", "base-0")).startswith(seen)
+    # A difference takes both runs, on one seed.
+    assert told(declared(FIRST), taken("base-0", "base-1", "base-2")) == ""
+    assert told(declared(FIRST), taken("relu-0", "base-1")) == ""
+    # Either may come from another folder.
+    assert told(declared(FIRST), taken("relu-0"), taken("base-0"))
+
+
+def test_what_ended_after_it_was_declared_could_not_suggest_it() -> None:
+    assert told(declared(FIRST), taken("relu-0", "base-0", ended=LATER)) == ""
+    # A seed that was declared only afterwards could be chosen.
+    fewer = replace(FIRST, seeds=[1, 2])
+    more = Entry(DECLARED, LATER, asdict(FIRST))
+    assert told(declared(fewer), more, taken("relu-1", "base-1", ended=LATER)) == ""
+    assert told(declared(fewer), more, taken("relu-0", "base-0", ended=LATER))
+
+
+def test_what_was_declared_elsewhere_before_its_results_stays_confirmatory() -> None:
+    names, pairs = ("relu-0", "base-0", "relu-1", "base-1"), [["relu-0", "base-0"]]
+    assert told(declared(FIRST), taken(*names[:2], declared=pairs)) == ""
+    assert told(declared(FIRST), taken(*names, declared=pairs)).startswith("4 runs were taken")
+
+
+def test_what_is_declared_otherwise_than_where_tests_were_shown_is_told() -> None:
+    said: dict[str, Any] = {"declared": [["relu-0", "base-0"]]}
+    same = taken("relu-0", "base-0", tested=FIRST, **said)
+    assert told(declared(FIRST), same) == ""
+    fewer = taken("relu-0", "base-0", tested=replace(FIRST, seeds=[0]), **said)
+    assert told(declared(FIRST), fewer) == (
+        "seeds 1, 2 were added after p-values had been shown in runs/a, which no rule declared"
+    )
+    other = taken("relu-0", "base-0", tested=replace(FIRST, margin=None), **said)
+    assert told(declared(FIRST), other).startswith("the margin was changed from None to 0.01")
