@@ -58,6 +58,7 @@ class PlannedRun:
         spec: how it was declared.
         changes: the keys of ``values`` that its arm changes, beside what all arms share.
         by_seed: the keys whose values follow from the seed.
+        seconds: what it is expected to take, None where that is not known.
     """
 
     config: RunConfig
@@ -70,6 +71,7 @@ class PlannedRun:
     spec: RunSpec = field(default_factory=RunSpec)
     changes: tuple[str, ...] = ()
     by_seed: tuple[str, ...] = ()
+    seconds: float | None = None
 
     @property
     def status(self) -> str:
