@@ -7,7 +7,6 @@ import time
 from collections.abc import Callable, Sequence
 from contextlib import nullcontext
 from dataclasses import dataclass
-from statistics import median
 
 import torch
 from torch import Tensor
@@ -28,7 +27,7 @@ COMPILE_SECONDS = 30.0
 # What the training loop adds to each step.
 LOOP_SECONDS = 0.003
 # How often each part of a step is timed, unless that takes longer than the seconds.
-TIMED, TIMED_SECONDS = 3, 0.5
+TIMED, TIMED_SECONDS = 5, 1.0
 # The part of the time to be told that may be spent on timing more than one model.
 TIMING_SHARE = 0.02
 
@@ -42,12 +41,16 @@ class Cost:
         update: of an update of all weights.
         loss: of the loss of one token, without gradients.
         flops: floating-point operations of training on one token.
+        best: the three as often as they were timed, as quick as the quickest.
+        taken: what they took together, which is more on a busy machine.
     """
 
     gradient: float
     update: float
     loss: float
     flops: int
+    best: float
+    taken: float
 
     def seconds(self, run: PlannedRun) -> float:
         """Return what a run takes whose model costs as much in relation to its operations."""
@@ -91,8 +94,11 @@ class Estimates:
         own = self._costs.get(_model_of(run.config))
         flops = run.ledger.training_flops_per_token
         others = sorted(self._costs.values(), key=lambda cost: abs(math.log(cost.flops / flops)))
-        costs = [own] if own else others
-        return costs[0].seconds(run) if costs else None
+        if not others:
+            return None
+        # The quickest times tell models apart; how busy the machine is shows in all of them.
+        busy = sum(cost.taken for cost in others) / sum(cost.best for cost in others)
+        return busy * (own or others[0]).seconds(run)
 
 
 def _start_seconds(config: RunConfig) -> float:
@@ -134,9 +140,16 @@ def _timed(run: PlannedRun) -> Cost:
             return model.losses(inputs, targets)[1]
 
     with cpu_threads(config.trainer.threads), _precision(device):
-        gradient, update, loss = (_seconds(part, device) for part in (_gradient, _update, _loss))
-    tokens = inputs.numel()
-    return Cost(gradient / tokens, update, loss / tokens, run.ledger.training_flops_per_token)
+        times = [_times(part, device) for part in (_gradient, _update, _loss)]
+    gradient, update, loss = map(min, times)
+    return Cost(
+        gradient / inputs.numel(),
+        update,
+        loss / inputs.numel(),
+        run.ledger.training_flops_per_token,
+        best=sum(min(each) * len(each) for each in times),
+        taken=sum(map(sum, times)),
+    )
 
 
 def _precision(device: Device) -> torch.autocast | nullcontext[None]:
@@ -145,8 +158,8 @@ def _precision(device: Device) -> torch.autocast | nullcontext[None]:
     return torch.autocast(device.type, torch.bfloat16)
 
 
-def _seconds(action: Callable[[], object], device: Device) -> float:
-    """Return the median time of an action that was done once before."""
+def _times(action: Callable[[], object], device: Device) -> list[float]:
+    """Return the seconds of an action each time it is done, after a first time."""
     taken: list[float] = []
     while len(taken) <= TIMED and (len(taken) < 2 or sum(taken) < TIMED_SECONDS):
         start = time.perf_counter()
@@ -154,7 +167,7 @@ def _seconds(action: Callable[[], object], device: Device) -> float:
         if device.type == "cuda":
             torch.cuda.synchronize()
         taken.append(time.perf_counter() - start)
-    return median(taken[1:])
+    return taken[1:]
 
 
 def _evaluated_tokens(config: RunConfig) -> int:
