@@ -222,7 +222,7 @@ def _with_time_left(runs: Sequence[RunStatus]) -> list[RunStatus]:
     """Estimate the time left of each run: by its arm, by the plan, or by any."""
     ended = {run.run.arm for run in runs if run.state == DONE and run.whole}
     measured = [run for run in runs if run.whole and (run.state == DONE or _tells(run, ended))]
-    pace = Pace(Timing(r.run.arm, r.run.row.seconds, r.whole or 0.0) for r in measured)
+    pace = Pace([Timing(r.run.arm, r.run.row.seconds, r.whole or 0.0) for r in measured])
     return [_with_left(run, pace) if run.state in OPEN else run for run in runs]
 
 

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import heapq
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from statistics import median
 
 from lm_experiments.rundir.results import CUT_SHORT, DONE, Result
+
+NEWEST_OF_ARM, NEWEST_OF_ALL = 5, 10
 
 
 @dataclass(frozen=True)
@@ -24,21 +26,26 @@ class Timing:
 
 
 class Pace:
-    """The seconds of whole runs: as measured for their arm, else as planned, corrected by all."""
+    """The seconds of whole runs: as measured for their arm, else as planned, corrected by all.
 
-    def __init__(self, timings: Iterable[Timing]) -> None:
+    The newest measures count, since a machine may be shared.
+
+    Args:
+        timings: in the order in which the runs were started.
+    """
+
+    def __init__(self, timings: Sequence[Timing]) -> None:
         self._by_arm: dict[str, list[float]] = {}
-        expected = taken = 0.0
         for timing in timings:
             self._by_arm.setdefault(timing.arm, []).append(timing.taken)
-            if timing.planned:
-                expected, taken = expected + timing.planned, taken + timing.taken
-        self._correction = taken / expected if expected else 1.0
+        pairs = [(t.planned, t.taken) for t in timings if t.planned][-NEWEST_OF_ALL:]
+        expected, taken = (sum(each) for each in zip(*pairs, strict=True)) if pairs else (1, 1)
+        self._correction = taken / expected
 
     def seconds(self, arm: str, planned: float | None) -> float | None:
         """Return what a run takes, None where nothing was measured or planned."""
         if arm in self._by_arm:
-            return median(self._by_arm[arm])
+            return median(self._by_arm[arm][-NEWEST_OF_ARM:])
         if planned:
             return planned * self._correction
         known = [taken for each in self._by_arm.values() for taken in each]

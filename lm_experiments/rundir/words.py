@@ -6,9 +6,12 @@ from collections.abc import Sequence
 
 
 def duration(seconds: float) -> str:
-    """Return a time such as 4.5 s, 45 s, 12 min, 3 h 20 min or 2 d 4 h."""
+    """Return a time such as 4.5 s, 45 s, 2 min 40 s, 12 min, 3 h 20 min or 2 d 4 h."""
     if seconds < 90:
         return f"{seconds:.0f} s" if seconds >= 10 else f"{seconds:.1f} s"
+    minutes, rest = divmod(10 * round(seconds / 10), 60)
+    if minutes < 10 and rest:
+        return f"{minutes} min {rest} s"
     minutes = round(seconds / 60)
     if minutes < 60:
         return f"{minutes} min"

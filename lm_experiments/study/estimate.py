@@ -26,41 +26,49 @@ WANDB_SECONDS = 1.5
 COMPILE_SECONDS = 30.0
 # What the training loop adds to each step.
 LOOP_SECONDS = 0.003
-# How often each part of a step is timed, unless that takes longer than the seconds.
-TIMED, TIMED_SECONDS = 5, 1.0
-# The part of the time to be told that may be spent on timing more than one model.
-TIMING_SHARE = 0.02
+# How often each part of a step is timed in a row, unless that takes longer than the seconds.
+TIMED, TIMED_SECONDS = 3, 0.5
+# How often each model is timed, in turn, within this part of the time that is to be told.
+ROUNDS, TIMING_SHARE = 3, 0.02
 
 
 @dataclass(frozen=True)
 class Cost:
-    """The seconds of the parts of a run.
+    """What a model costs, as timed some times.
 
     Attributes:
-        gradient: of the gradients of one token.
-        update: of an update of all weights.
-        loss: of the loss of one token, without gradients.
+        gradients: seconds of the gradients of ``tokens`` tokens, each time.
+        updates: seconds of an update of all weights.
+        losses: seconds of the losses of ``tokens`` tokens, without gradients.
         flops: floating-point operations of training on one token.
-        best: the three as often as they were timed, as quick as the quickest.
-        taken: what they took together, which is more on a busy machine.
     """
 
-    gradient: float
-    update: float
-    loss: float
+    gradients: list[float]
+    updates: list[float]
+    losses: list[float]
+    tokens: int
     flops: int
-    best: float
-    taken: float
+
+    @property
+    def times(self) -> list[list[float]]:
+        """The times of each part."""
+        return [self.gradients, self.updates, self.losses]
+
+    def add(self, other: Cost) -> None:
+        """Add the times of another turn."""
+        for times, more in zip(self.times, other.times, strict=True):
+            times += more
 
     def seconds(self, run: PlannedRun) -> float:
         """Return what a run takes whose model costs as much in relation to its operations."""
         config, scale = run.config, run.ledger.training_flops_per_token / self.flops
         steps = config.trainer.max_steps
-        per_token = self.gradient * config.tokens + self.loss * _evaluated_tokens(config)
+        gradient, update, loss = map(min, self.times)
+        of_tokens = gradient * config.tokens + loss * _evaluated_tokens(config)
         devices = config.trainer.devices if find_device(config).type != "cpu" else 1
         return (
             _start_seconds(config)
-            + scale * (per_token / devices + steps * self.update)
+            + scale * (of_tokens / self.tokens / devices + steps * update)
             + steps * LOOP_SECONDS
         )
 
@@ -72,33 +80,42 @@ class Estimates:
         self._costs: dict[str, Cost] = {}
 
     def time(self, runs: Sequence[PlannedRun]) -> None:
-        """Time the models of these runs, the first one in any case.
+        """Time the models of these runs, in turns, the first one in any case.
 
         One that raises is left out: its run will say why.
         """
-        models: dict[str, PlannedRun] = {}
-        for run in runs:
-            models.setdefault(_model_of(run.config), run)
+        models = {_model_of(run.config): run for run in reversed(runs)}
+        turns = list(reversed(models.items())) * ROUNDS
         started = time.perf_counter()
-        for name, run in models.items():
+        for name, run in turns:
             spent = time.perf_counter() - started
             told = sum(self.seconds(other) or 0.0 for other in runs)
             # Code of the user's own could end this process.
             if self._costs and (spent > TIMING_SHARE * told or run.config.code_paths):
                 return
-            if name not in self._costs and (cost := _timed_or_none(run)):
-                self._costs[name] = cost
+            if (cost := _timed_or_none(run)) and cost is not self._costs.setdefault(name, cost):
+                self._costs[name].add(cost)
+
+    @property
+    def busy(self) -> float:
+        """How much longer than the quickest of their kind the timed parts took, 1 without any."""
+        times = [part for cost in self._costs.values() for part in cost.times]
+        best = sum(len(part) * min(part) for part in times)
+        return sum(map(sum, times)) / best if best else 1.0
 
     def seconds(self, run: PlannedRun) -> float | None:
         """Return what a whole run takes; None where nothing could be timed."""
-        own = self._costs.get(_model_of(run.config))
         flops = run.ledger.training_flops_per_token
         others = sorted(self._costs.values(), key=lambda cost: abs(math.log(cost.flops / flops)))
         if not others:
             return None
         # The quickest times tell models apart; how busy the machine is shows in all of them.
-        busy = sum(cost.taken for cost in others) / sum(cost.best for cost in others)
-        return busy * (own or others[0]).seconds(run)
+        return self.busy * self._costs.get(_model_of(run.config), others[0]).seconds(run)
+
+    @property
+    def first_start(self) -> float:
+        """The seconds that the first run of a command takes beside its own time."""
+        return FIRST_START_SECONDS * self.busy
 
 
 def _start_seconds(config: RunConfig) -> float:
@@ -140,16 +157,10 @@ def _timed(run: PlannedRun) -> Cost:
             return model.losses(inputs, targets)[1]
 
     with cpu_threads(config.trainer.threads), _precision(device):
-        times = [_times(part, device) for part in (_gradient, _update, _loss)]
-    gradient, update, loss = map(min, times)
-    return Cost(
-        gradient / inputs.numel(),
-        update,
-        loss / inputs.numel(),
-        run.ledger.training_flops_per_token,
-        best=sum(min(each) * len(each) for each in times),
-        taken=sum(map(sum, times)),
-    )
+        parts = [_times(part, device) for part in (_gradient, _update, _loss)]
+    gradients, updates, losses = parts
+    flops = run.ledger.training_flops_per_token
+    return Cost(gradients, updates, losses, inputs.numel(), flops)
 
 
 def _precision(device: Device) -> torch.autocast | nullcontext[None]:

@@ -14,7 +14,7 @@ from lm_experiments.rundir.study import TUNE, Study
 from lm_experiments.rundir.words import aligned, duration
 from lm_experiments.source import training_hash
 from lm_experiments.study import checks
-from lm_experiments.study.estimate import FIRST_START_SECONDS, Estimates
+from lm_experiments.study.estimate import Estimates
 from lm_experiments.study.plan import PlannedRun, corpus_of, distinct
 from lm_experiments.training.devices import find_device
 
@@ -258,13 +258,13 @@ def _time(
         return ""
     estimates.time(waiting)
     done = [(run, taken) for run in distinct(runs) if (taken := whole_seconds(run.result))]
-    pace = Pace(Timing(run.config.arm, estimates.seconds(run), taken) for run, taken in done)
+    pace = Pace([Timing(run.config.arm, estimates.seconds(run), taken) for run, taken in done])
     seconds = [_left(run, pace.seconds(run.config.arm, estimates.seconds(run))) for run in waiting]
     if not all(seconds):
         return ""
     share = launcher.share if launcher is not None else None
     slots = share.slots if share is not None else 1
-    total = FIRST_START_SECONDS + last_end([], seconds, slots)
+    total = estimates.first_start + last_end([], seconds, slots)
     text = f", in about {duration(total)}"
     if share is None:
         return text

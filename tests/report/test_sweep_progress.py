@@ -242,7 +242,7 @@ def test_the_line_after_each_run_of_a_sweep(plan: Plan) -> None:
     begin(folder / "a-s3", row(50))
     with claimed(folder / "a-s3"):
         # One runs, and the place of the run that just ended is free: two side by side.
-        assert progress_line(folder) == "2 of 6 done, 1 failed, 3 left; about 25 s left"
+        assert progress_line(folder) == "2 of 6 done, 1 failed, 3 left; about 30 s left"
     for seed in range(2, 6):
         end(folder / f"a-s{seed}")
     assert progress_line(folder) == "6 of 6 done"
