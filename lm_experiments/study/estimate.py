@@ -7,6 +7,7 @@ import time
 from collections.abc import Callable, Sequence
 from contextlib import nullcontext
 from dataclasses import dataclass
+from statistics import median
 
 import torch
 from torch import Tensor
@@ -21,56 +22,43 @@ from lm_experiments.training.optimizers import clip_gradients
 # The first process of a command imports what the others find imported.
 FIRST_START_SECONDS = 8.0
 # Reading the corpus, building the model, saving, logging: what a run costs beside its steps.
-START_SECONDS = {"cpu": 0.5, "cuda": 5.0, "mps": 2.0}
+START_SECONDS = {"cpu": 0.3, "cuda": 5.0, "mps": 2.0}
 WANDB_SECONDS = 1.5
 COMPILE_SECONDS = 30.0
 # What the training loop adds to each step.
 LOOP_SECONDS = 0.003
 # How often each part of a step is timed in a row, unless that takes longer than the seconds.
 TIMED, TIMED_SECONDS = 3, 0.5
-# How often each model is timed, in turn, within this part of the time that is to be told.
-ROUNDS, TIMING_SHARE = 3, 0.02
+# The part of the time to be told that may be spent on timing more than one model.
+TIMING_SHARE = 0.02
 
 
 @dataclass(frozen=True)
 class Cost:
-    """What a model costs, as timed some times.
+    """What a model costs, in seconds of work: of all cores on a CPU, of the device elsewhere.
 
     Attributes:
-        gradients: seconds of the gradients of ``tokens`` tokens, each time.
-        updates: seconds of an update of all weights.
-        losses: seconds of the losses of ``tokens`` tokens, without gradients.
+        gradient: of the gradients of one token.
+        update: of an update of all weights.
+        loss: of the loss of one token, without gradients.
         flops: floating-point operations of training on one token.
+        worked: seconds of work that were timed.
+        waited: seconds that passed meanwhile: more on a busy machine, fewer with several cores.
     """
 
-    gradients: list[float]
-    updates: list[float]
-    losses: list[float]
-    tokens: int
+    gradient: float
+    update: float
+    loss: float
     flops: int
+    worked: float
+    waited: float
 
-    @property
-    def times(self) -> list[list[float]]:
-        """The times of each part."""
-        return [self.gradients, self.updates, self.losses]
-
-    def add(self, other: Cost) -> None:
-        """Add the times of another turn."""
-        for times, more in zip(self.times, other.times, strict=True):
-            times += more
-
-    def seconds(self, run: PlannedRun) -> float:
-        """Return what a run takes whose model costs as much in relation to its operations."""
+    def work(self, run: PlannedRun) -> float:
+        """Return the work of a run, if it costs as much as this model by its operations."""
         config, scale = run.config, run.ledger.training_flops_per_token / self.flops
-        steps = config.trainer.max_steps
-        gradient, update, loss = map(min, self.times)
-        of_tokens = gradient * config.tokens + loss * _evaluated_tokens(config)
         devices = config.trainer.devices if find_device(config).type != "cpu" else 1
-        return (
-            _start_seconds(config)
-            + scale * (of_tokens / self.tokens / devices + steps * update)
-            + steps * LOOP_SECONDS
-        )
+        of_tokens = self.gradient * config.tokens + self.loss * _evaluated_tokens(config)
+        return scale * (of_tokens / devices + config.trainer.max_steps * self.update)
 
 
 class Estimates:
@@ -80,28 +68,26 @@ class Estimates:
         self._costs: dict[str, Cost] = {}
 
     def time(self, runs: Sequence[PlannedRun]) -> None:
-        """Time the models of these runs, in turns, the first one in any case.
+        """Time the models of these runs, the first one in any case.
 
         One that raises is left out: its run will say why.
         """
         models = {_model_of(run.config): run for run in reversed(runs)}
-        turns = list(reversed(models.items())) * ROUNDS
         started = time.perf_counter()
-        for name, run in turns:
+        for name, run in reversed(models.items()):
             spent = time.perf_counter() - started
             told = sum(self.seconds(other) or 0.0 for other in runs)
             # Code of the user's own could end this process.
             if self._costs and (spent > TIMING_SHARE * told or run.config.code_paths):
                 return
-            if (cost := _timed_or_none(run)) and cost is not self._costs.setdefault(name, cost):
-                self._costs[name].add(cost)
+            if name not in self._costs and (cost := _timed_or_none(run)):
+                self._costs[name] = cost
 
     @property
-    def busy(self) -> float:
-        """How much longer than the quickest of their kind the timed parts took, 1 without any."""
-        times = [part for cost in self._costs.values() for part in cost.times]
-        best = sum(len(part) * min(part) for part in times)
-        return sum(map(sum, times)) / best if best else 1.0
+    def pace(self) -> float:
+        """The seconds that pass for a second of work, 1 where nothing was timed."""
+        worked = sum(cost.worked for cost in self._costs.values())
+        return sum(cost.waited for cost in self._costs.values()) / worked if worked else 1.0
 
     def seconds(self, run: PlannedRun) -> float | None:
         """Return what a whole run takes; None where nothing could be timed."""
@@ -109,13 +95,18 @@ class Estimates:
         others = sorted(self._costs.values(), key=lambda cost: abs(math.log(cost.flops / flops)))
         if not others:
             return None
-        # The quickest times tell models apart; how busy the machine is shows in all of them.
-        return self.busy * self._costs.get(_model_of(run.config), others[0]).seconds(run)
+        work = self._costs.get(_model_of(run.config), others[0]).work(run)
+        steps = run.config.trainer.max_steps
+        return self.pace * work + self._alone(_start_seconds(run.config) + steps * LOOP_SECONDS)
 
     @property
     def first_start(self) -> float:
         """The seconds that the first run of a command takes beside its own time."""
-        return FIRST_START_SECONDS * self.busy
+        return self._alone(FIRST_START_SECONDS)
+
+    def _alone(self, seconds: float) -> float:
+        """Return what work of one core takes; threads that wait for each other take longer."""
+        return seconds * max(1.0, self.pace / 2)
 
 
 def _start_seconds(config: RunConfig) -> float:
@@ -158,9 +149,15 @@ def _timed(run: PlannedRun) -> Cost:
 
     with cpu_threads(config.trainer.threads), _precision(device):
         parts = [_times(part, device) for part in (_gradient, _update, _loss)]
-    gradients, updates, losses = parts
-    flops = run.ledger.training_flops_per_token
-    return Cost(gradients, updates, losses, inputs.numel(), flops)
+    gradient, update, loss = (median(work for work, _ in part) for part in parts)
+    return Cost(
+        gradient / inputs.numel(),
+        update,
+        loss / inputs.numel(),
+        run.ledger.training_flops_per_token,
+        worked=sum(work for part in parts for work, _ in part),
+        waited=sum(passed for part in parts for _, passed in part),
+    )
 
 
 def _precision(device: Device) -> torch.autocast | nullcontext[None]:
@@ -169,16 +166,20 @@ def _precision(device: Device) -> torch.autocast | nullcontext[None]:
     return torch.autocast(device.type, torch.bfloat16)
 
 
-def _times(action: Callable[[], object], device: Device) -> list[float]:
-    """Return the seconds of an action each time it is done, after a first time."""
-    taken: list[float] = []
-    while len(taken) <= TIMED and (len(taken) < 2 or sum(taken) < TIMED_SECONDS):
-        start = time.perf_counter()
+def _times(action: Callable[[], object], device: Device) -> list[tuple[float, float]]:
+    """Return the work of an action and the seconds it took, each time after a first time.
+
+    On a CPU that others use too, the processor's time tells models apart, and not the clock's.
+    """
+    found: list[tuple[float, float]] = []
+    while len(found) <= TIMED and (len(found) < 2 or sum(t for _, t in found) < TIMED_SECONDS):
+        worked, start = time.process_time(), time.perf_counter()
         action()
         if device.type == "cuda":
             torch.cuda.synchronize()
-        taken.append(time.perf_counter() - start)
-    return taken[1:]
+        passed = time.perf_counter() - start
+        found.append((time.process_time() - worked if device.type == "cpu" else passed, passed))
+    return found[1:]
 
 
 def _evaluated_tokens(config: RunConfig) -> int:
