@@ -8,12 +8,17 @@ from typing import Literal
 
 from rich.box import SIMPLE_HEAD
 from rich.table import Table
+from rich.text import Text
+
+from lm_experiments.rundir.words import shortened
 
 GAP = 2
-# How far a cell that wraps may be narrowed: as long as columns can be dropped, and after that.
-WRAPPED_WIDTH, NARROW_WIDTH = 20, 12
+# How far a cell that breaks may be narrowed: as long as columns can be dropped, and after that.
+BROKEN_WIDTH, NARROW_WIDTH = 20, 12
 # Columns of this rank and beyond are dropped only where narrow cells are not enough.
 IMPORTANT = 20
+# How a narrow terminal breaks a cell; a number is never broken, since it has no space.
+NEVER, AT_SPACES, ANYWHERE, SHORTENED = "never", "at spaces", "anywhere", "shortened"
 
 
 @dataclass(frozen=True)
@@ -23,27 +28,34 @@ class Cells:
     Attributes:
         texts: its cells.
         right: whether they are aligned at the right.
-        wraps: whether a cell may go on in the next line, from a space on.
-        folds: the same of a name, which may break anywhere.
+        breaks: never; at spaces or anywhere, to go on in the next line; or shortened, a name.
         rank: the order in which one goes without it, 0 for never.
+        styles: the style of each cell, empty for none.
     """
 
     title: str
     texts: Sequence[str]
     right: bool = False
-    wraps: bool = False
-    folds: bool = False
+    breaks: str = NEVER
     rank: int = 0
+    styles: Sequence[str] = ()
 
     def least(self, narrow: bool) -> int:
         """Return the width below which something would be cut; a title breaks at spaces."""
         title, cells = _longest_word([self.title]), max(map(len, self.texts), default=0)
-        if narrow and self.folds:
-            return min(max(title, cells), NARROW_WIDTH)
-        if narrow and self.wraps:
+        if self.breaks == NEVER:
+            return max(title, cells)
+        if not narrow:
+            return max(title, min(cells, BROKEN_WIDTH))
+        if self.breaks == AT_SPACES:
             return max(title, _longest_word(self.texts))
-        broken = self.folds or self.wraps
-        return max(title, min(cells, WRAPPED_WIDTH) if broken else cells)
+        return min(max(title, cells), NARROW_WIDTH)
+
+    def fitted(self, width: int) -> list[Text]:
+        """Return the cells for a width, which breaks those that are longer."""
+        texts = shortened(self.texts, width) if self.breaks == SHORTENED else self.texts
+        styles = self.styles or [""] * len(texts)
+        return [Text(text, style) for text, style in zip(texts, styles, strict=True)]
 
 
 @dataclass(frozen=True)
@@ -64,8 +76,9 @@ def fitted(columns: Sequence[Cells], width: int) -> Fitted:
     table = Table(box=SIMPLE_HEAD, padding=(0, 1, 0, 0), show_edge=False, header_style="")
     for column, own in zip(chosen, widths, strict=True):
         justify: Literal["right", "left"] = "right" if column.right else "left"
-        table.add_column(column.title, justify=justify, width=own, overflow="fold")
-    for row in zip(*(column.texts for column in chosen), strict=True):
+        table.add_column(Text(column.title), justify=justify, width=own, overflow="fold")
+    cells = [column.fitted(own) for column, own in zip(chosen, widths, strict=True)]
+    for row in zip(*cells, strict=True):
         table.add_row(*row)
     kept = {id(column) for column in chosen}
     dropped = tuple(column.title for column in _by_rank(columns) if id(column) not in kept)

@@ -13,7 +13,7 @@ from lm_experiments.report.table.effects import (
     effect_notes,
     shown_effects,
 )
-from lm_experiments.report.table.fit import Cells, Fitted, fitted
+from lm_experiments.report.table.fit import ANYWHERE, Cells, Fitted, fitted
 from lm_experiments.report.table.notes import headline, legend, notes
 from lm_experiments.report.table.rows import Table
 
@@ -38,7 +38,7 @@ def show_table(table: Table, console: Console) -> None:
 
 def _fitted(table: Table, width: int, by_axis: bool) -> Fitted:
     cells = [
-        Cells(c.title, [c.text(row) for row in table.rows], c.right, c.wraps, c.folds, c.rank)
+        Cells(c.title, [c.text(row) for row in table.rows], c.right, c.breaks, c.rank)
         for c in columns(table, by_axis)
     ]
     return fitted(cells, width)
@@ -51,7 +51,7 @@ def _show_effects(table: Table, console: Console) -> None:
     if table.effects:
         rows = [effect_cells(effect) for effect in shown_effects(table.effects)]
         label, *numbers = zip(TITLES, zip(*rows, strict=True), strict=True)
-        cells = [Cells(*label, folds=True), *(Cells(*each, right=True) for each in numbers)]
+        cells = [Cells(*label, breaks=ANYWHERE), *(Cells(*each, right=True) for each in numbers)]
         _print(console, fitted(cells, console.width).table)
     _print(console, "\n" + "\n".join(found))
 
