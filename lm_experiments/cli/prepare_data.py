@@ -11,6 +11,7 @@ from omegaconf import DictConfig
 from lm_experiments.cli import train as command
 from lm_experiments.cli.arguments import shown_log
 from lm_experiments.cli.errors import refuse
+from lm_experiments.cli.help import offer_preparation_help
 from lm_experiments.data import overlap_lines, prepare
 from lm_experiments.errors import InputError
 from lm_experiments.rundir.parse import build
@@ -27,7 +28,7 @@ def main() -> None:
             "swept, and type data= and tokenizer= once for each corpus."
         )
         refuse(error, sys.argv[1:])
-    command.main(prepare_job)
+    command.main(prepare_job, offer_preparation_help)
 
 
 def prepare_job(config: DictConfig) -> None:

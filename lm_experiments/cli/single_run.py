@@ -16,6 +16,7 @@ from lm_experiments.launch.processes import train_in_this_process, train_with_re
 from lm_experiments.launch.resources import read_resources
 from lm_experiments.rundir.results import DONE, run_status
 from lm_experiments.study.command_config import CommandConfig, command_config
+from lm_experiments.study.estimate import Estimates
 from lm_experiments.study.identity import arm_overrides
 from lm_experiments.study.plan import PlannedRun, checked, make_directory, plain, planned
 from lm_experiments.study.planner import print_offline
@@ -28,7 +29,7 @@ def run_single(config: DictConfig) -> None:
     try:
         command, run = _plan(config)
         if command.plan:
-            preview([run], study=None, launcher=None, only=True)
+            preview([run], study=None, launcher=None, estimates=Estimates(), only=True)
             return
         take_runs([run])
         status = run_status(run.directory)

@@ -9,12 +9,12 @@ from pathlib import Path
 
 from rich.console import Console, Group
 from rich.live import Live
-from rich.table import Table
 from rich.text import Text
 
 from lm_experiments.cli.arguments import answered, script_parser
 from lm_experiments.errors import InputError
 from lm_experiments.report.progress import STATES, RunStatus, SweepStatus, summary, sweep_status
+from lm_experiments.report.table.fit import SHORTENED, Cells, Fitted, fitted
 from lm_experiments.rundir.results import DONE, FAILED, INTERRUPTED, OK, RUNNING, WAITING
 from lm_experiments.rundir.sweeps import command_here
 from lm_experiments.rundir.words import aligned, duration
@@ -71,8 +71,9 @@ def show(status: SweepStatus, console: Console) -> None:
         table = aligned([_cells(run) for run in status.runs])
         console.file.write("\n".join([*table, *lines, ""]))
         return
-    console.print(_table(status.runs))
-    console.print(Text("\n".join(lines)), soft_wrap=True)
+    view = _fitted(status.runs, console.width)
+    console.print(view.table)
+    console.print(Text("\n".join([*_too_narrow(view), *lines])), soft_wrap=True)
 
 
 def watch(folder: Path, seconds: float, console: Console) -> None:
@@ -97,10 +98,11 @@ def watch(folder: Path, seconds: float, console: Console) -> None:
 
 def _screen(status: SweepStatus, console: Console) -> Group:
     lines = _closing_lines(status)
-    room = max(3, console.height - len(lines) - 3)
+    room = max(3, console.height - len(lines) - 4)
     runs = sorted(status.runs, key=lambda run: STATES.index(run.state))
     more = f"... and {len(runs) - room} more" if len(runs) > room else ""
-    return Group(_table(runs[:room]), Text(more, style="dim"), Text("\n".join(lines)))
+    view = _fitted(runs[:room], console.width)
+    return Group(view.table, Text(more, style="dim"), Text("\n".join(lines)))
 
 
 def _closing_lines(status: SweepStatus) -> list[str]:
@@ -117,14 +119,22 @@ def _closing_lines(status: SweepStatus) -> list[str]:
     return lines
 
 
-def _table(runs: Sequence[RunStatus]) -> Table:
-    made = Table(box=None, padding=(0, 2, 0, 0), header_style="bold")
-    for heading in ("state", "run", "step", "loss", "speed", "time"):
-        made.add_column(heading, no_wrap=heading != "run", overflow="fold")
-    for run in runs:
-        state, *others = _cells(run)
-        made.add_row(Text(state, style=_STYLES.get(run.state, "dim")), *map(Text, others))
-    return made
+def _fitted(runs: Sequence[RunStatus], width: int) -> Fitted:
+    cells = list(zip(*map(_cells, runs), strict=True))
+    styles = [_STYLES.get(run.state, "dim") for run in runs]
+    columns = [
+        Cells("state", cells[0], styles=styles),
+        Cells("run", cells[1], breaks=SHORTENED),
+        Cells("step", cells[2], rank=2),
+        Cells("loss", cells[3], rank=3),
+        Cells("speed", cells[4], rank=1),
+        Cells("time", cells[5]),
+    ]
+    return fitted(columns, width)
+
+
+def _too_narrow(view: Fitted) -> list[str]:
+    return [f"Too narrow for {', '.join(view.dropped)}."] if view.dropped else []
 
 
 def _cells(run: RunStatus) -> list[str]:

@@ -24,8 +24,13 @@ from lm_experiments.training.signals import StopSignals
 from lm_experiments.training.user_code import load_installed, take_code_paths
 
 
-def main(run: Callable[[DictConfig], None] = run_single) -> None:
-    """Run the command line: one run, by ``run``, or a sweep; exits non-zero if one failed."""
+def main(
+    run: Callable[[DictConfig], None] = run_single, explain: Callable[[], None] = offer_help
+) -> None:
+    """Run the command line: one run, by ``run``, or a sweep; exits non-zero if one failed.
+
+    ``explain`` gives Hydra the text of ``--help``.
+    """
     # Hydra prints errors itself unless this is set, and keeps them from us.
     debugging = "HYDRA_FULL_ERROR" in os.environ
     os.environ["HYDRA_FULL_ERROR"] = "1"
@@ -37,7 +42,7 @@ def main(run: Callable[[DictConfig], None] = run_single) -> None:
         offer_choices()
         sweeper.register()
         if {"--help", "-h"} & set(sys.argv[1:]):
-            offer_help()
+            explain()
         with StopSignals(), unbreakable_output():
             hydra.main(version_base="1.3", config_path=str(conf_dir()), config_name="train")(run)()
     except (ValueError, OSError, HydraException, OmegaConfBaseException, YAMLError) as error:

@@ -78,6 +78,13 @@ class Launcher:
         """Whether runs may be trained on other machines than this one."""
         return self.kind == SLURM or self.ray_address is not None
 
+    @property
+    def at_once(self) -> int | None:
+        """How many runs are trained side by side, None where a scheduler decides."""
+        if self.kind in (SLURM, LOCAL):
+            return None
+        return self.share.slots if self.share is not None else 1
+
     def with_devices(self, values: Mapping[str, Any]) -> dict[str, Any]:
         """Return a composed configuration with as many devices as a run gets GPUs."""
         if self.kind == BASIC or not isinstance(values["trainer"].get("devices"), int):

@@ -6,20 +6,19 @@ It only reads small files, so that looking is cheap while the sweep goes on.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping, Sequence, Set
 from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
-from statistics import median
 from typing import Any
 
 from lm_experiments.errors import InputError
 from lm_experiments.report.collect import Run, read_run
+from lm_experiments.report.time_left import Pace, Timing, last_end, whole_seconds
 from lm_experiments.rundir.live import max_steps_of
 from lm_experiments.rundir.metrics import last_rows
-from lm_experiments.rundir.names import METRICS
+from lm_experiments.rundir.names import LOCK, METRICS
 from lm_experiments.rundir.results import (
-    CUT_SHORT,
     DONE,
     FAILED,
     INTERRUPTED,
@@ -109,15 +108,15 @@ class SweepStatus:
         return len(self.runs) - self.counts[DONE] - self.counts[FAILED]
 
     def seconds_left(self, at_once: int | None = None) -> float | None:
-        """Return the seconds until the last run ends, None where nothing was measured.
+        """Return the seconds until the last run ends, None where nothing was measured or planned.
 
         ``at_once`` runs are trained side by side, by default as many as run now.
         """
-        left = [run.left for run in self.runs if run.left is not None]
-        if len(left) < self.remaining:
+        if any(run.left is None for run in self.runs if run.state in OPEN):
             return None
-        longest = max((run.left or 0.0 for run in self.runs if run.state == RUNNING), default=0.0)
-        return max(longest, sum(left) / (at_once or max(1, self.counts[RUNNING])))
+        running = [run.left or 0.0 for run in self.runs if run.state == RUNNING]
+        waiting = [run.left or 0.0 for run in self.runs if run.state in (INTERRUPTED, WAITING)]
+        return last_end(running, waiting, at_once or len(running))
 
 
 def sweep_status(folder: Path) -> SweepStatus:
@@ -133,13 +132,14 @@ def sweep_status(folder: Path) -> SweepStatus:
     return SweepStatus(folder, tuple(runs), record.command, tune is not None and not tune.chosen)
 
 
-def progress_line(folder: Path) -> str:
+def progress_line(folder: Path, at_once: int | None = None) -> str:
     """Return one line on the sweep, to be printed whenever one of its runs has ended.
 
-    The run that just ended has left a place free, which counts for the time left.
+    ``at_once`` runs are trained side by side; by default as many as run now, and one in the place
+    of the run that just ended.
     """
     status = sweep_status(folder)
-    return summary(status, at_once=status.counts[RUNNING] + 1)
+    return summary(status, at_once or status.counts[RUNNING] + 1)
 
 
 def summary(status: SweepStatus, at_once: int | None = None) -> str:
@@ -167,7 +167,6 @@ def _status(folder: Path, row: SweepRow) -> RunStatus:
 
 def _ended(run: Run) -> RunStatus:
     result = run.result
-    full = result.status == DONE and result.outcome not in CUT_SHORT
     return RunStatus(
         run,
         step=result.steps or 0,
@@ -175,8 +174,7 @@ def _ended(run: Run) -> RunStatus:
         val_loss=result.val_loss,
         tokens_per_second=result.tokens_per_second,
         seconds=result.seconds,
-        # The last process of a run that was continued is not the whole run.
-        whole=max(result.seconds, result.wall_seconds or 0.0) if full and result.seconds else None,
+        whole=whole_seconds(result),
     )
 
 
@@ -186,7 +184,10 @@ def _underway(run: Run) -> RunStatus:
         newest |= row
     step, max_steps = int(newest.get("step", 0)), max_steps_of(run.directory)
     speed, tokens = newest.get("train/tokens_per_second"), newest.get("tokens")
-    seconds = tokens / speed if speed and tokens else None
+    trained = tokens / speed if speed and tokens else None
+    whole = None
+    if trained and step and max_steps:
+        whole = _own_measure(run, newest, trained, max_steps / step)
     return RunStatus(
         run,
         step=step,
@@ -194,26 +195,43 @@ def _underway(run: Run) -> RunStatus:
         val_loss=newest.get("val/loss"),
         train_loss=newest.get("train/loss"),
         tokens_per_second=speed,
-        seconds=seconds,
-        whole=seconds * max_steps / step if seconds and step and max_steps else None,
+        seconds=trained,
+        whole=whole,
     )
 
 
+def _own_measure(run: Run, newest: Mapping[str, Any], trained: float, times: float) -> float:
+    """Return the seconds of a whole run that is to go on for ``times`` its steps so far.
+
+    Its clock has counted validation once there was one; before that, only steps are known to come.
+    """
+    # A run that was continued has trained longer than its process has been there.
+    so_far = max(trained, _seconds_of_process(run.directory))
+    return so_far * times if "val/loss" in newest else so_far + trained * (times - 1)
+
+
+def _seconds_of_process(directory: Path) -> float:
+    """Return the seconds from the start of a run's last process to its newest row."""
+    try:
+        return (directory / METRICS).stat().st_mtime - (directory / LOCK).stat().st_mtime
+    except OSError:
+        return 0.0
+
+
 def _with_time_left(runs: Sequence[RunStatus]) -> list[RunStatus]:
-    """Estimate each run's time from the other runs of its arm, from itself, or from any."""
-    # The seconds of whole runs, measured by those that ended, else by those that run.
-    whole: dict[str, list[float]] = {}
-    for states in ((DONE,), OPEN):
-        found: dict[str, list[float]] = {}
-        for run in runs:
-            if run.state in states and run.whole:
-                found.setdefault(run.run.arm, []).append(run.whole)
-        whole = found | whole
-    anything = [value for values in whole.values() for value in values]
-    typical = {run.run.arm: median(whole.get(run.run.arm, anything)) for run in runs if whole}
-    return [
-        replace(run, left=typical[run.run.arm] * run.share_left)
-        if whole and run.state in OPEN
-        else run
-        for run in runs
-    ]
+    """Estimate the time left of each run: by its arm, by the plan, or by any."""
+    ended = {run.run.arm for run in runs if run.state == DONE and run.whole}
+    measured = [run for run in runs if run.whole and (run.state == DONE or _tells(run, ended))]
+    pace = Pace([Timing(r.run.arm, r.run.row.seconds, r.whole or 0.0) for r in measured])
+    return [_with_left(run, pace) if run.state in OPEN else run for run in runs]
+
+
+def _tells(run: RunStatus, ended: Set[str]) -> bool:
+    """Whether a run that goes on is the best measure of its arm: better than a plan, if any."""
+    by_clock = run.val_loss is not None or run.run.row.seconds is None
+    return run.state in OPEN and run.run.arm not in ended and by_clock
+
+
+def _with_left(run: RunStatus, pace: Pace) -> RunStatus:
+    whole = pace.seconds(run.run.arm, run.run.row.seconds)
+    return run if whole is None else replace(run, left=whole * run.share_left)

@@ -31,6 +31,8 @@ def claimed(run_dir: Path) -> Iterator[bool]:
     except Timeout:
         raise RunningElsewhereError(f"{run_dir} is being trained by another process.") from None
     with lock:
+        # Its time tells since when the run is being trained.
+        (run_dir / LOCK).touch()
         # Another process may have finished the run since this one decided to train it.
         is_open = not is_done(run_dir)
         if is_open:

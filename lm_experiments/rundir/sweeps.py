@@ -31,6 +31,7 @@ class SweepRow:
         changes: the keys of its identity's values that the arm changes, beside what all arms
             share; None where no plan says so.
         by_seed: the keys whose values follow from the seed, as typed: ``key=${seed}``.
+        seconds: how long the plan expected it to take, None where it said nothing.
     """
 
     arm: str
@@ -42,6 +43,7 @@ class SweepRow:
     setting: dict[str, float] = field(default_factory=dict)
     changes: list[str] | None = None
     by_seed: list[str] = field(default_factory=list)
+    seconds: float | None = None
 
     def __post_init__(self) -> None:
         if self.role not in ROLES:

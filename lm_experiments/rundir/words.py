@@ -6,9 +6,12 @@ from collections.abc import Sequence
 
 
 def duration(seconds: float) -> str:
-    """Return a time such as 4.5 s, 45 s, 12 min, 3 h 20 min or 2 d 4 h."""
+    """Return a time such as 4.5 s, 45 s, 2 min 40 s, 12 min, 3 h 20 min or 2 d 4 h."""
     if seconds < 90:
         return f"{seconds:.0f} s" if seconds >= 10 else f"{seconds:.1f} s"
+    minutes, rest = divmod(10 * round(seconds / 10), 60)
+    if minutes < 10 and rest:
+        return f"{minutes} min {rest} s"
     minutes = round(seconds / 60)
     if minutes < 60:
         return f"{minutes} min"
@@ -36,3 +39,21 @@ def aligned(rows: Sequence[Sequence[str]], numbers: bool = False) -> list[str]:
         "  ".join([first.ljust(widths[0]), *map(rest, others, widths[1:])]).rstrip()
         for first, *others in rows
     ]
+
+
+def shortened(names: Sequence[str], width: int) -> list[str]:
+    """Return the names, each at most ``width`` long; names that differ are still told apart.
+
+    Of a name that is too long the beginning and the end stay, as much of the end as it takes.
+    """
+    whole = len(set(names))
+    for end in range(min(4, width - 2), width - 1):
+        short = [_without_middle(name, width, end) for name in names]
+        if len(set(short)) == whole:
+            return short
+    numbers = {name: f"~{number}" for number, name in enumerate(dict.fromkeys(names), 1)}
+    return [f"{name[: width - len(numbers[name])]}{numbers[name]}" for name in names]
+
+
+def _without_middle(name: str, width: int, end: int) -> str:
+    return name if len(name) <= width else f"{name[: width - end - 1]}~{name[-end:]}"

@@ -60,6 +60,7 @@ class PlannedRun:
         by_seed: the keys whose values follow from the seed.
         source: the directory of another sweep that has the run done, to be copied from there; the
             result is that one's.
+        seconds: what it is expected to take, None where that is not known.
     """
 
     config: RunConfig
@@ -73,6 +74,7 @@ class PlannedRun:
     changes: tuple[str, ...] = ()
     by_seed: tuple[str, ...] = ()
     source: Path | None = None
+    seconds: float | None = None
 
     @property
     def status(self) -> str:

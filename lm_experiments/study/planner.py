@@ -8,6 +8,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Sequence
 from dataclasses import replace
+from functools import partial
 from itertools import pairwise
 from pathlib import Path
 
@@ -30,6 +31,7 @@ from lm_experiments.rundir.study import Chosen, Study, Tuning, read_study
 from lm_experiments.rundir.sweeps import read_sweep
 from lm_experiments.study import expand
 from lm_experiments.study.command_config import command_config
+from lm_experiments.study.estimate import Estimates
 from lm_experiments.study.explain import explain
 from lm_experiments.study.identity import differing_keys
 from lm_experiments.study.keys import flat
@@ -68,6 +70,7 @@ class Planner:
         # The configurations of what all arms share, by its words.
         self._shared: dict[tuple[str, ...], RunConfig] = {}
         self._declared = False
+        self._estimates = Estimates()
         self.command = command_config(base)
         self.launcher = Launcher(
             base.hydra.launcher,
@@ -220,7 +223,7 @@ class Planner:
         # A tuned study lists a run once for each of its roles.
         recorded = runs if study and study.tune else distinct(runs)
         check_recordable(runs[0].directory.parent, recorded, study)
-        return preview(runs, study, self.launcher, only=self.command.plan)
+        return preview(runs, study, self.launcher, self._estimates, only=self.command.plan)
 
     def _train(self, runs: Sequence[PlannedRun], axes: Sequence[str], study: Study | None) -> None:
         """Record the runs as the sweep's, and train those that are missing, each once.
@@ -228,6 +231,7 @@ class Planner:
         ``study`` is what is declared, where something is.
         """
         folder = runs[0].directory.parent
+        runs = [replace(run, seconds=self._estimates.seconds(run)) for run in runs]
         record = record_sweep(folder, runs, axes, study)
         if not self._declared:
             # What the search for a tuned value adds later was declared with it.
@@ -239,7 +243,8 @@ class Planner:
             return
         for run in waiting:
             make_directory(run)
-        policy = Policy(self.command.retries, self.command.on_failure == "stop", print_progress)
+        told = partial(print_progress, at_once=self.launcher.at_once)
+        policy = Policy(self.command.retries, self.command.on_failure == "stop", told)
         try:
             self.launcher.train([run.task for run in waiting], policy)
         except SystemExit:
@@ -258,9 +263,9 @@ def _chosen(tune: Tuning, trials: Sequence[PlannedRun]) -> dict[str, Chosen]:
     return {arm: Chosen(best.value, best.edge, best.failed) for arm, best in found.items()}
 
 
-def print_progress(run_dir: Path) -> None:
-    """Print where the sweep of a run stands."""
-    print(f"  {progress_line(run_dir.parent)}", flush=True)
+def print_progress(run_dir: Path, at_once: int | None) -> None:
+    """Print where the sweep of a run stands that trains so many runs at once."""
+    print(f"  {progress_line(run_dir.parent, at_once)}", flush=True)
 
 
 def _report(runs: Sequence[PlannedRun]) -> None:

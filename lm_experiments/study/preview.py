@@ -2,30 +2,25 @@
 
 from __future__ import annotations
 
-import math
-import time
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 
 import torch
 
-from lm_experiments.data import EvaluationBatches, overlap_lines
+from lm_experiments.data import overlap_lines
 from lm_experiments.launch.launcher import Launcher
-from lm_experiments.model import build_model
+from lm_experiments.report.time_left import Pace, Timing, last_end, whole_seconds
 from lm_experiments.rundir.results import DONE
 from lm_experiments.rundir.study import TUNE, Study
 from lm_experiments.rundir.words import aligned, duration
 from lm_experiments.source import training_hash
 from lm_experiments.study import checks
+from lm_experiments.study.estimate import Estimates
 from lm_experiments.study.plan import PlannedRun, corpus_of, distinct
-from lm_experiments.training.config import RunConfig
-from lm_experiments.training.devices import cpu_threads, find_device
+from lm_experiments.training.devices import find_device
 
 HEADER = ("arm", "parameters", "vs baseline", "ffn width", "FLOPs/token", "tokens")
 START_HEADER = ("loss at start", "expected", "gradient norm by block")
-# Starting a process, preparing loggers, saving: what a run costs beside its steps.
-SECONDS_PER_START = 1.5
-TIMED_STEPS = 2
 SHOWN_ARMS = 4
 MOST_ROWS = 24
 # In standard deviations of one run.
@@ -33,13 +28,17 @@ CLEAR_EFFECT = 4.0
 
 
 def preview(
-    runs: Sequence[PlannedRun], study: Study | None, launcher: Launcher | None, only: bool
+    runs: Sequence[PlannedRun],
+    study: Study | None,
+    launcher: Launcher | None,
+    estimates: Estimates,
+    only: bool,
 ) -> bool:
     """Print the plan, and check what a declared study must hold to; return whether to train.
 
-    A single run has no launcher. With ``only``, the whole plan is printed, also where nothing is
-    left to train, and nothing is trained. Where an arm of a study changes nothing, it is an
-    InputError.
+    A single run has no launcher. The models to be trained are timed for ``estimates``. With
+    ``only``, the whole plan is printed, also where nothing is left to train, and nothing is
+    trained. Where an arm of a study changes nothing, it is an InputError.
     """
     # The first run of each arm, at the setting it is reported at.
     arms = {run.config.arm: run for run in reversed(runs) if run.spec.role != TUNE}
@@ -65,9 +64,8 @@ def preview(
         *_other_code(runs, waiting),
     ]:
         print(line)
-    if launcher is not None and launcher.share is not None:
-        print(f"hydra/launcher={launcher.kind}: {launcher.share.text}")
-    print(f"{_counts(runs, waiting)}{_time(waiting, launcher, only)}.", flush=True)
+    print(_resources(runs, launcher))
+    print(f"{_counts(runs, waiting)}{_time(runs, waiting, launcher, estimates, only)}.", flush=True)
     return not only
 
 
@@ -231,59 +229,57 @@ def _number(count: int, noun: str) -> str:
     return f"{count} {noun}" if count == 1 else f"{count} {noun}s"
 
 
-def _time(waiting: Sequence[PlannedRun], launcher: Launcher | None, only: bool) -> str:
-    """Return how long the runs take together and what they use; nothing for a run to be started."""
+def _resources(runs: Sequence[PlannedRun], launcher: Launcher | None) -> str:
+    """Return what the runs are trained on: how many at once, device, threads, precision."""
+    found = [find_device(run.config) for run in runs]
+    types = {device.type for device in found}
+    how = "one run after another" if len(runs) > 1 else "one run"
+    if launcher is not None and (share := launcher.share) is not None:
+        how = f"hydra/launcher={launcher.kind}: {share.text.rstrip('.')}"
+        if launcher.is_remote:
+            # What this machine has says nothing of a cluster's.
+            types = {"cuda" if share.gpus else "cpu"}
+    threads = {run.config.trainer.threads or torch.get_num_threads() for run in runs}
+    counts = f"{_or(threads)} thread{'' if threads == {1} else 's'}"
+    compiled = ", compiled" if all(device.compile for device in found) else ""
+    precision = _or({device.precision for device in found})
+    return f"{how}; on {_or(types)} with {counts}, in {precision}{compiled}."
+
+
+def _or(values: Iterable[object]) -> str:
+    return " or ".join(sorted(map(str, values)))
+
+
+def _time(
+    runs: Sequence[PlannedRun],
+    waiting: Sequence[PlannedRun],
+    launcher: Launcher | None,
+    estimates: Estimates,
+    only: bool,
+) -> str:
+    """Return how long the runs take together; nothing for a run that is about to be started."""
     if not waiting or (len(waiting) == 1 and not only):
         return ""
-    seconds = estimated_seconds(waiting)
-    if not seconds:
+    estimates.time(waiting)
+    done = [(run, taken) for run in distinct(runs) if (taken := whole_seconds(run.result))]
+    pace = Pace([Timing(run.config.arm, estimates.seconds(run), taken) for run, taken in done])
+    seconds = [_left(run, pace.seconds(run.config.arm, estimates.seconds(run))) for run in waiting]
+    if not all(seconds):
         return ""
-    if launcher is None or launcher.share is None:
-        together = " one after another" if len(waiting) > 1 else ""
-        return f", in about {duration(sum(seconds))}{together}"
-    slots = min(launcher.share.slots, len(seconds))
-    text = f", in about {duration(max(sum(seconds) / slots, *seconds))}, {slots} at once"
-    if launcher.share.gpus:
-        text += f": {sum(seconds) * launcher.share.gpus / 3600:,.2f} GPU-hours"
-    return text + (", if its machines are as fast as this one" if launcher.is_remote else "")
+    share = launcher.share if launcher is not None else None
+    slots = share.slots if share is not None else 1
+    total = estimates.first_start + last_end([], seconds, slots)
+    text = f", in about {duration(total)}"
+    if share is None:
+        return text
+    text += f", {min(slots, len(seconds))} at once" if slots > 1 else ""
+    if share.gpus:
+        text += f": {sum(seconds) * share.gpus / 3600:,.2f} GPU-hours"
+    remote = launcher is not None and launcher.is_remote
+    return text + (", if its machines are as fast as this one" if remote else "")
 
 
-def estimated_seconds(runs: Sequence[PlannedRun]) -> list[float] | None:
-    """Return the training time of each run on this machine, from timed steps of the first.
-
-    Others scale with their FLOPs per token. None where the first does not train at all: its run
-    will say why.
-    """
-    first = runs[0]
-    try:
-        seconds = _seconds_per_token(first.config)
-    except Exception:
-        return None
-    per_flop = seconds / first.ledger.training_flops_per_token
-    # A forward pass alone is a third of a training step.
-    tokens = [run.config.tokens + _validation_tokens(run.config) / 3 for run in runs]
-    flops = [run.ledger.training_flops_per_token for run in runs]
-    return [SECONDS_PER_START + n * f * per_flop for n, f in zip(tokens, flops, strict=True)]
-
-
-def _seconds_per_token(config: RunConfig) -> float:
-    device = find_device(config)
-    windows = checks.first_batch(config, device.micro_batch_size)
-    inputs, targets = (part.to(device.type) for part in windows)
-    model = build_model(config.model, config.seed).to(device.type)
-    seconds = []
-    with cpu_threads(config.trainer.threads):
-        for _ in range(TIMED_STEPS + 1):
-            start = time.perf_counter()
-            model.loss(inputs, targets).backward()  # type: ignore[no-untyped-call]
-            if device.type == "cuda":
-                torch.cuda.synchronize()
-            seconds.append(time.perf_counter() - start)
-    return min(seconds) / inputs.numel()
-
-
-def _validation_tokens(config: RunConfig) -> int:
-    tokens = corpus_of(config).val.tokens
-    batches = EvaluationBatches(tokens, config.model.context_length, config.data.eval_batch_size)
-    passes = math.ceil(config.trainer.max_steps / config.trainer.val_every)
-    return passes * len(batches) * config.data.eval_batch_size * config.model.context_length
+def _left(run: PlannedRun, whole: float | None) -> float:
+    """Return what is left of a run by the seconds of the whole, 0 where these are not known."""
+    steps = (run.result and run.result.steps) or 0
+    return (whole or 0.0) * (1 - steps / run.config.trainer.max_steps)

@@ -135,6 +135,7 @@ def _row(run: PlannedRun) -> SweepRow:
         setting=dict(run.spec.setting),
         changes=list(run.changes),
         by_seed=list(run.by_seed),
+        seconds=None if run.seconds is None else round(run.seconds, 1),
     )
 
 

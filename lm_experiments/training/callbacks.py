@@ -1,15 +1,13 @@
-"""Callbacks of a run: checkpoints, a stop at non-finite numbers, interruption, progress."""
+"""Callbacks of a run: checkpoints, a stop at non-finite numbers, interruption."""
 
 from __future__ import annotations
 
-import sys
 from pathlib import Path
 from typing import Any
 
 from lightning.fabric.plugins import TorchCheckpointIO
 from lightning.pytorch import Callback, Trainer
 from lightning.pytorch.trainer.states import TrainerFn
-from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
 
 from lm_experiments.training.checkpoints import save_checkpoint, write_whole
 from lm_experiments.training.module import LanguageModel
@@ -112,64 +110,3 @@ class Interruption(AtStepEnd):
     def teardown(self, trainer: Trainer, pl_module: Any, stage: str) -> None:
         """Stop deferring signals."""
         self.signals.deferred = False
-
-
-class RunProgress(Callback):
-    """One line: loss, learning rate, tokens per second, time left.
-
-    In a terminal it is a progress bar; elsewhere one line is printed per validation.
-    """
-
-    def __init__(self, label: str) -> None:
-        self.label = label
-        self.moving = sys.stderr.isatty()
-        self.bar = Progress(
-            TextColumn("{task.description}"),
-            BarColumn(bar_width=24),
-            TextColumn("{task.completed}/{task.total}"),
-            TextColumn("{task.fields[numbers]}"),
-            TimeElapsedColumn(),
-            TextColumn("left"),
-            TimeRemainingColumn(),
-            disable=not self.moving,
-            transient=True,
-        )
-        self.task = self.bar.add_task(label, numbers="")
-
-    def on_train_start(self, trainer: Trainer, pl_module: Any) -> None:
-        """Show the bar."""
-        self.bar.update(self.task, total=trainer.max_steps)
-        self.bar.start()
-
-    def on_train_batch_end(self, trainer: Trainer, pl_module: Any, *args: Any) -> None:
-        """Move the bar."""
-        numbers = pl_module.history.newest
-        self.bar.update(self.task, completed=trainer.global_step, numbers=_numbers(numbers))
-
-    def on_validation_end(self, trainer: Trainer, pl_module: Any) -> None:
-        """Print a line, where there is no bar."""
-        if not self.moving:
-            loss = pl_module.history.validation["val/loss"]
-            print(
-                f"{self.label}: step {trainer.global_step}/{trainer.max_steps}, "
-                f"val loss {loss:.4f}, {_numbers(pl_module.history.newest)}",
-                file=sys.stderr,
-                flush=True,
-            )
-
-    def on_train_end(self, trainer: Trainer, pl_module: Any) -> None:
-        """Remove the bar."""
-        self.bar.stop()
-
-    def on_exception(self, trainer: Trainer, pl_module: Any, exception: BaseException) -> None:
-        """Remove the bar."""
-        self.bar.stop()
-
-
-def _numbers(row: dict[str, float]) -> str:
-    if not row:
-        return ""
-    return (
-        f"loss {row['train/loss']:.3f}, lr {row['train/learning_rate']:.1e}, "
-        f"{row['train/tokens_per_second']:,.0f} tokens/s"
-    )

@@ -25,7 +25,6 @@ from lm_experiments.training.batches import Batches
 from lm_experiments.training.callbacks import (
     Checkpoints,
     Interruption,
-    RunProgress,
     StopAtBadNumbers,
     WholeFiles,
 )
@@ -43,11 +42,10 @@ from lm_experiments.training.loggers import RunLoggers, build_loggers
 from lm_experiments.training.module import LanguageModel
 from lm_experiments.training.output import unbreakable_output
 from lm_experiments.training.parallel import STRATEGIES, environment_of
+from lm_experiments.training.progress import RunProgress
 from lm_experiments.training.result import result_of
 from lm_experiments.training.signals import StopSignals
 from lm_experiments.training.world import SINGLE_PROCESS, World
-
-LABEL_LENGTH = 40
 
 log = logging.getLogger(__name__)
 
@@ -172,8 +170,8 @@ class Run:
             Interruption(self.run_dir, self.signals, self.world),
         ]
         if self.world.is_rank_zero:
-            label = f"{self.config.arm[:LABEL_LENGTH]} s{self.config.seed}"
-            callbacks.insert(0, RunProgress(label))
+            label = f"{self.config.arm} s{self.config.seed}"
+            callbacks.insert(0, RunProgress(label, self.run_dir.name[-8:]))
         return Trainer(
             accelerator=self.device.type,
             devices=self.world.size,

@@ -12,7 +12,10 @@ from lm_experiments.rundir.words import duration, size
     [
         (0.44, "0.4 s"),
         (45.4, "45 s"),
-        (100, "2 min"),
+        (99, "1 min 40 s"),
+        (120, "2 min"),
+        (597, "10 min"),
+        (720, "12 min"),
         (3570, "1 h"),
         (12000, "3 h 20 min"),
         (187200, "2 d 4 h"),

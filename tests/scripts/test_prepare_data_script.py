@@ -90,3 +90,15 @@ def test_what_cannot_be_prepared_is_one_sentence(
     assert said.code == 2
     assert message in said.err
     assert "Traceback" not in said.err
+
+
+def test_its_help_is_its_own(prepare_data: Callable[..., Answer]) -> None:
+    said = prepare_data("--help")
+    assert (said.code, said.err) == (0, "")
+    assert said.out.startswith("Download and encode the corpus that a training command names")
+    assert "python scripts/prepare_data.py data=tinystories" in said.out
+    assert "\ntokenizer: bpe, bpe_10k, bpe_32k, bytes, chars, file, gpt2, none\n" in said.out
+    assert "  data.val_fraction=0.03 " in said.out
+    # What says nothing of the text is not listed.
+    for key in ("data.batch_size", "trainer.", "model.", "optimizer", "runs_dir"):
+        assert key not in said.out

@@ -16,6 +16,7 @@ from lm_experiments.report.statistics.verdicts import (
     UNRESOLVED,
     WORSE,
 )
+from lm_experiments.report.table.fit import ANYWHERE, AT_SPACES, IMPORTANT, NEVER
 from lm_experiments.report.table.rows import Row, Table
 from lm_experiments.rundir.results import OK
 
@@ -40,25 +41,25 @@ _PREFIXES = ((1e18, "E"), (1e15, "P"), (1e12, "T"), (1e9, "G"), (1e6, "M"), (1e3
 class Column:
     """A title and the text of its cells.
 
-    `wraps` lets a narrow terminal break the text; `rank` is the order in which one goes without
-    the column, of equal ranks the left one first, and 0 is never; `printed` puts it on paper;
-    `measured` says that training the same runs again gives other values.
+    `breaks` says how a narrow terminal breaks the text; `rank` is the order in which one goes
+    without the column, of equal ranks the left one first, and 0 is never; `printed` puts it on
+    paper; `measured` says that training the same runs again gives other values.
     """
 
     title: str
     text: Callable[[Row], str]
     right: bool = True
-    wraps: bool = False
+    breaks: str = NEVER
     rank: int = 0
     printed: bool = True
     measured: bool = False
     shown: bool = True
 
 
-def columns(table: Table) -> list[Column]:
+def columns(table: Table, by_axis: bool = True) -> list[Column]:
     """The columns this table needs: the axes or the arm's label, then the numbers."""
-    axes = [_level_column(i, axis) for i, axis in enumerate(table.axes)]
-    label = Column("arm", lambda row: row.arm, right=False, wraps=True)
+    axes = [_level_column(i, axis) for i, axis in enumerate(table.axes) if by_axis]
+    label = Column("arm", lambda row: row.arm, right=False, breaks=ANYWHERE)
     known = [*_losses(table), *_compared(table), *_costs(table)]
     return [*(axes or [label]), *(column for column in known if column.shown)]
 
@@ -137,6 +138,7 @@ def _losses(table: Table) -> list[Column]:
         Column(
             "n",
             lambda row: f"{len(row.usable)} of {len(row.runs)}",
+            rank=IMPORTANT,
             shown=any(len(row.runs) > 1 for row in table.rows),
         ),
     ]
@@ -148,7 +150,7 @@ def _tuning(table: Table) -> list[Column]:
     title, at = LOSS_TITLES[table.metric], common_setting(table)
     name = table.tune.key.rsplit(".", 1)[-1]
     return [
-        Column(f"best {name}", _chosen),
+        Column(f"best {name}", _chosen, rank=IMPORTANT + 1),
         _if_known(Column(f"{name} sensitivity", _sensitivity, rank=2, printed=False), table),
         Column(
             f"{title} at {at}",
@@ -167,12 +169,14 @@ def _compared(table: Table) -> list[Column]:
             "against",
             lambda row: _part(row.comparison, "reference", ""),
             right=False,
-            wraps=True,
+            breaks=ANYWHERE,
             shown=not to_baseline,
         ),
         Column(
             "95 % interval",
             lambda row: interval_text(row.difference),
+            breaks=AT_SPACES,
+            rank=IMPORTANT + 2,
             shown=table.most_seeds > 1,
         ),
         *_text_noise(table),
@@ -180,7 +184,10 @@ def _compared(table: Table) -> list[Column]:
         _p_column("plain p (Holm)", "plain_adjusted_p", table, rank=1, printed=False),
         _if_known(
             Column(
-                "equivalence interval", lambda row: within_text(row.comparison), wraps=True, rank=13
+                "equivalence interval",
+                lambda row: within_text(row.comparison),
+                breaks=AT_SPACES,
+                rank=13,
             ),
             table,
         ),
@@ -188,7 +195,7 @@ def _compared(table: Table) -> list[Column]:
             "verdict",
             lambda row: _part(row.comparison, "verdict", ""),
             right=False,
-            wraps=True,
+            breaks=AT_SPACES,
             shown=_judged(table),
         ),
     ]
@@ -199,7 +206,7 @@ def _text_noise(table: Table) -> list[Column]:
     columns = (
         Column("se seeds", _error("seed_error"), rank=1, printed=False),
         Column("se docs", _error("document_error"), rank=1, printed=False),
-        Column("interval, new text", _new_text, rank=2, printed=False),
+        Column("interval, new text", _new_text, breaks=AT_SPACES, rank=2, printed=False),
     )
     # With one seed there is nothing to say over seeds.
     return [_if_known(column, table) for column in columns]
@@ -255,7 +262,7 @@ def _costs(table: Table) -> list[Column]:
             "outcome",
             lambda row: row.outcome,
             right=False,
-            wraps=True,
+            breaks=ANYWHERE,
             # Where there is a verdict, it tells of failures too.
             rank=10 if judged else 0,
             printed=not judged and any(row.outcome != OK for row in table.rows),
@@ -303,7 +310,7 @@ def _common_difference(row: Row) -> str:
 
 
 def _level_column(index: int, axis: str) -> Column:
-    return Column(axis, lambda row: row.levels[index], right=False)
+    return Column(axis, lambda row: row.levels[index], right=False, breaks=ANYWHERE)
 
 
 def _judged(table: Table) -> bool:
