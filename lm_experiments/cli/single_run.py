@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import sys
 
 from hydra.core.hydra_config import HydraConfig
@@ -14,7 +15,7 @@ from lm_experiments.launch.fork import start_server
 from lm_experiments.launch.launcher import check_single
 from lm_experiments.launch.processes import train_in_this_process, train_with_retries
 from lm_experiments.launch.resources import read_resources
-from lm_experiments.rundir.results import DONE
+from lm_experiments.rundir.results import DONE, read_result
 from lm_experiments.study.command_config import CommandConfig, command_config
 from lm_experiments.study.identity import arm_overrides
 from lm_experiments.study.plan import PlannedRun, checked, make_directory, plain, planned
@@ -22,20 +23,24 @@ from lm_experiments.study.planner import print_offline
 from lm_experiments.study.preview import preview
 
 
-def run_single(config: DictConfig) -> None:
-    """Train one run, or print its plan; SystemExit if it is refused, fails or is stopped."""
+def run_single(config: DictConfig) -> float | None:
+    """Train one run, or print its plan; SystemExit if it is refused, fails or is stopped.
+
+    The validation loss is returned, as what a search by Hydra's Optuna sweeper minimises; it is
+    infinite where it is not usable, None where only the plan was asked for.
+    """
     try:
         command, run = _plan(config)
         if command.plan:
             preview([run], study=None, launcher=None, only=True)
-            return
+            return None
         if run.status != DONE:
             make_directory(run)
     except (ValueError, OSError) as error:
         refuse(error, sys.argv[1:])
     if run.status == DONE:
         print(f"Done already: {run_line(run.directory)}")
-        return
+        return _loss(run)
     print(
         f"Training {run.directory}: {run.ledger.parameters:,} parameters, feed-forward width "
         f"{run.ledger.ffn_width:,}, {run.config.tokens:,} tokens"
@@ -49,6 +54,13 @@ def run_single(config: DictConfig) -> None:
         raise SystemExit(ending.exit_status)
     print(ending.text(run.directory))
     print_offline(run.directory.parent)
+    return _loss(run)
+
+
+def _loss(run: PlannedRun) -> float:
+    result = read_result(run.directory)
+    loss = result.val_loss if result and result.usable else None
+    return math.inf if loss is None else loss
 
 
 def _plan(config: DictConfig) -> tuple[CommandConfig, PlannedRun]:

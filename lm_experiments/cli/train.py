@@ -25,7 +25,7 @@ from lm_experiments.training.signals import StopSignals
 from lm_experiments.training.user_code import load_installed, take_code_paths
 
 
-def main(run: Callable[[DictConfig], None] = run_single) -> None:
+def main(run: Callable[[DictConfig], object] = run_single) -> None:
     """Run the command line: one run, by ``run``, or a sweep; exits non-zero if one failed."""
     # Hydra prints errors itself unless this is set, and keeps them from us.
     debugging = "HYDRA_FULL_ERROR" in os.environ

@@ -71,7 +71,7 @@ class Launcher:
                 f"{', '.join(KINDS.values())}."
             )
         if kind in NEEDED and importlib.util.find_spec(NEEDED[kind]) is None:
-            raise InputError(not_installed(kind))
+            raise InputError(not_installed(f"hydra/launcher={kind}"))
         self.kind = kind
         self.share: Share | None = None
         ignored = {
