@@ -135,7 +135,7 @@ def with_quotes(override: str) -> str | None:
 def _check_flags(words: Sequence[str]) -> None:
     """Refuse a value typed as a flag, or one that no file can hold, before Hydra reads it."""
     known = _hydra_flags()
-    for text, following in zip(words, [*words[1:], "..."], strict=True):
+    for text, following in zip(words, [*words, "..."][1:], strict=True):
         if text.encode(errors="replace").decode() != text:
             raise InputError(
                 f"{text!a} is not UTF-8; rename the file or folder that it names, for "
