@@ -38,16 +38,17 @@ python scripts/train.py norm=layernorm optimizer.lr=1e-3
 python scripts/train.py --help optimizer
 ```
 
-Each key is listed with its default and with what it can be. What another value does is said in
-italics; a key without italics determines the result.
+Each key is listed with its default and with what it can be. A key without a word in italics
+determines the result of a run, and its value makes another arm. The others:
 """
 
 
 def page() -> Iterator[str]:
     """Yield the lines of the page."""
     yield HEAD
-    for use, words in documentation_of(Use).items():
-        yield f"- *{use.lower()}*: {words}"
+    for name, words in documentation_of(Use).items():
+        if Use[name] not in (Use.RESULT, Use.DERIVED):
+            yield f"- *{name.lower()}*: {words}"
     listed: dict[str, list[tuple[str, list[Entry]]]] = {}
     for title, group in by_section(entries()):
         listed.setdefault(_top(group[0].key.name), []).append((title, group))
@@ -58,7 +59,7 @@ def page() -> Iterator[str]:
             if title != top:
                 yield f"\n### {title}\n"
             elif top in all_groups():
-                yield ""
+                yield f"\n### Keys of {top}\n"
             yield from map(_item, group)
     yield "\n## Short names\n"
     yield from (f"- `{short}` is `{key}`" for short, key in SHORT.items())

@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 import re
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from lm_experiments.fields import Field, Use, fields_of
@@ -43,7 +43,7 @@ def all_keys() -> list[Key]:
 def study_keys() -> list[Key]:
     """Return every key of a study's file, as it is typed on a command line."""
     keys = [*_keys(Study, "study.", None), *_keys(Tuning, "study.tune.", None)]
-    return [key for key in keys if key.use is not Use.DERIVED]
+    return [replace(key, use=Use.COMMAND) for key in keys if key.use is not Use.DERIVED]
 
 
 def use_of(key: str) -> Use:
