@@ -3,8 +3,14 @@
 import difflib
 from collections.abc import Iterable
 
-# The extra of this package that a launcher needs.
-EXTRAS = {"ray": "ray", "slurm": "slurm", "submitit_slurm": "slurm", "submitit_local": "slurm"}
+# The extra of this package that a launcher or a sweeper of Hydra's needs.
+EXTRAS = {
+    "hydra/launcher=ray": "ray",
+    "hydra/launcher=slurm": "slurm",
+    "hydra/launcher=submitit_slurm": "slurm",
+    "hydra/launcher=submitit_local": "slurm",
+    "hydra/sweeper=optuna": "optuna",
+}
 
 
 class InputError(ValueError):
@@ -27,9 +33,9 @@ def did_you_mean(word: str, known: Iterable[str], prefix: str = "") -> str:
     return f" Did you mean {prefix}{near[0]}?" if near else ""
 
 
-def not_installed(launcher: str) -> str:
-    """Return the sentence for a launcher whose packages are missing."""
+def not_installed(choice: str) -> str:
+    """Return the sentence for a choice of `EXTRAS` whose packages are missing."""
     return (
-        f"hydra/launcher={launcher} needs packages that are not installed; "
-        f"type pip install 'lm_experiments[{EXTRAS[launcher]}]'"
+        f"{choice} needs packages that are not installed; "
+        f"type pip install 'lm_experiments[{EXTRAS[choice]}]'"
     )

@@ -75,6 +75,16 @@ class Field:
         """Its default value now, `registry.MISSING` where it has none."""
         return default_of(self.declared)
 
+    @property
+    def summary(self) -> str:
+        """The first sentence of its documentation, without a full stop."""
+        return first_sentence(self.documentation).rstrip(".")
+
+
+def first_sentence(text: str) -> str:
+    """Return the first sentence of a text; "et al." ends none."""
+    return re.split(r"(?<=(?<! al)\.) ", text)[0]
+
 
 @cache
 def fields_of(cls: Any) -> tuple[Field, ...]:

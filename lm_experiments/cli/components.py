@@ -7,6 +7,7 @@ import re
 import shlex
 from collections.abc import Sequence
 from functools import cache
+from typing import Any, cast
 
 import yaml
 from rich.console import Console
@@ -17,6 +18,7 @@ import lm_experiments.training.config  # noqa: F401, registers all components
 from lm_experiments.cli.arguments import answered, load_user_code, script_parser
 from lm_experiments.conf_dir import conf_dir
 from lm_experiments.errors import InputError, did_you_mean
+from lm_experiments.fields import fields_of
 from lm_experiments.invocation import as_typed
 from lm_experiments.registry import GROUPS, MISSING, Component, component, names
 
@@ -143,8 +145,10 @@ def _table(groups: Sequence[str]) -> Table:
             cell = Text(found.summary)
             if is_default(found):
                 cell.append(" (default)", style="green")
-            for option in options(found):
-                cell.append(f"\n{option}", style="dim")
+            its_fields = fields_of(cast(Any, found.options))
+            for option, field in zip(options(found), its_fields, strict=True):
+                cell.append(f"\n{option}  ")
+                cell.append(field.summary.replace("`", ""), style="dim")
             table.add_row(Text(choice(found), style="cyan"), cell)
         table.add_row()
     return table

@@ -2,41 +2,47 @@
 
 from __future__ import annotations
 
-import itertools
 import re
-from collections.abc import Iterable, Iterator, Mapping
-from typing import Any
+import textwrap
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 
-from hydra import compose, initialize_config_dir
 from hydra.core.config_store import ConfigStore
-from hydra.core.global_hydra import GlobalHydra
-from omegaconf import OmegaConf
 
-from lm_experiments.cli.components import typed
-from lm_experiments.conf_dir import conf_dir
+from lm_experiments.cli.reference import (
+    Entry,
+    all_groups,
+    by_section,
+    choice_words,
+    entries,
+    sentence,
+)
 from lm_experiments.data import DataConfig
+from lm_experiments.errors import InputError
 from lm_experiments.fields import fields_of
 from lm_experiments.invocation import as_typed
 from lm_experiments.study.choices import choices
-from lm_experiments.study.keys import SHORT, Key, all_keys, flat
+from lm_experiments.study.hints import meant
+from lm_experiments.study.keys import SHORT
 
+WIDTH = 80
+FLAGS = ("--help", "-h")
 TEMPLATE = """\
 Train language models that differ in one thing, and compare them.
 
-  python scripts/train.py                                   one run of the defaults
-  python scripts/train.py position=learned seed=1           change what you like
-  python scripts/train.py -m placement=pre,post seed=0,1,2  a sweep: every combination
-  python scripts/table.py runs/NAME                         its table and curves again
+  python scripts/train.py                                    one run
+  python scripts/train.py position=learned seed=1            another run
+  python scripts/train.py -m placement=pre,post seed=0,1  every pair
+  python scripts/table.py runs/NAME                          their table
 
-The same command again continues interrupted runs and starts nothing that is done.
+The same command again continues interrupted runs, and skips finished ones.
 
 == What can be chosen (name=value) ==
 $APP_CONFIG_GROUPS
 == Values (key=value), at their defaults ==
 {keys}
 
-One configuration, resolved:  python scripts/train.py --cfg job [key=value ...]
-What each component does:     python scripts/components.py [GROUP]
+A key, a section or a group in full: python scripts/train.py --help optimizer
+One configuration, resolved:         python scripts/train.py --cfg job KEY=VALUE
 """
 
 
@@ -59,27 +65,20 @@ those that say nothing of the text are left aside. It is safe to repeat.
 
 def offer_help() -> None:
     """Make train's help known to Hydra, which fills in the groups, the user's own included."""
-    defaults = _defaults()
-    short = [f"  {f'{key}={typed(defaults[key])}':<36}  {SHORT[key]}" for key in SHORT]
-    lines = [*key_lines(all_keys(), defaults), "\nshort for keys of the model", *short]
-    _offer("train.py", TEMPLATE.format(keys=_escaped(lines)))
+    _offer("train.py", TEMPLATE.format(keys=_escaped(key_lines(entries(), SHORT))))
 
 
 def offer_preparation_help() -> None:
     """Make known to Hydra what prepare_data prints: the keys that say something of the text."""
     names = {f"data.{field.name}" for field in fields_of(DataConfig)} | {"cache_dir", "code_paths"}
-    keys = [key for key in all_keys() if key.name in names or key.name.startswith("tokenizer.")]
+    told = [
+        entry
+        for entry in entries()
+        if entry.key.name in names or entry.key.name.startswith("tokenizer.")
+    ]
     found = [f"{group}: {', '.join(choices(group))}" for group in ("data", "tokenizer")]
-    lines = key_lines(keys, _defaults())
-    text = PREPARATION.format(choices=_escaped(found), keys=_escaped(lines))
+    text = PREPARATION.format(choices=_escaped(found), keys=_escaped(key_lines(told)))
     _offer("prepare_data.py", text)
-
-
-def _defaults() -> dict[str, Any]:
-    GlobalHydra.instance().clear()
-    with initialize_config_dir(str(conf_dir()), version_base="1.3"):
-        values: Any = OmegaConf.to_container(compose("train"), resolve=True)
-    return flat(values)
 
 
 def _escaped(lines: Iterable[str]) -> str:
@@ -91,23 +90,58 @@ def _offer(program: str, text: str) -> None:
     ConfigStore.instance().store(name="lm_experiments", group="hydra/help", node=node)
 
 
-def key_lines(keys: Iterable[Key], defaults: Mapping[str, Any]) -> Iterator[str]:
-    """Yield a line for each key with its default and its documentation, section by section."""
-    # A stable sort: keys without a section come first.
-    ordered = sorted(keys, key=lambda key: "." in key.name)
-    for title, group in itertools.groupby(ordered, _title):
+def asked_for(words: Sequence[str]) -> list[str]:
+    """Return the keys and groups of which a command line asks for help; empty for all of it."""
+    if not set(FLAGS) & set(words):
+        return []
+    return [word for word in words if not word.startswith("-") and "=" not in word]
+
+
+def key_lines(listed: Iterable[Entry], short: Mapping[str, str] | None = None) -> Iterator[str]:
+    """Yield each key with its default, and below it what it means, section by section.
+
+    Keys that may be typed without their section come last.
+    """
+    for title, group in by_section([*listed]):
         yield f"\n{title}" if title else ""
-        for key in group:
-            default = key.field.default if key.choice else defaults.get(key.name)
-            yield f"  {f'{key.name}={typed(default)}':<36}  {summary(key)}"
+        for entry in group:
+            yield f"  {_assigned(entry)}"
+            yield _wrapped(sentence(entry.key.field.summary))
+    if short:
+        yield "\nshort for keys of the model"
+        yield from (f"  {word} is {key}" for word, key in short.items())
 
 
-def summary(key: Key) -> str:
-    """Return the first sentence of a key's documentation."""
-    first = re.split(r"(?<!al)\. (?=[A-Z])", key.field.documentation)[0]
-    return first.replace("`", "").rstrip(".")
+def explanation(words: Sequence[str]) -> str:
+    """Return all that is known of some keys, sections or groups; InputError for another word."""
+    return "\n".join(line for word in words for line in _explained(word))
 
 
-def _title(key: Key) -> str:
-    section = key.name.rpartition(".")[0]
-    return f"{section}, with {key.choice}" if key.choice else section
+def _explained(word: str) -> Iterator[str]:
+    word = SHORT.get(word, word)
+    if word in all_groups():
+        for name, what in choice_words(word).items():
+            yield f"{word}={name}"
+            yield _wrapped(what)
+    found = [entry for entry in entries() if _is_of(entry, word)]
+    if not found and word not in all_groups():
+        raise InputError(f"{word} is neither a key nor a group; {meant(word)}")
+    for title, group in by_section(found):
+        yield f"\n{title}" if title else ""
+        for entry in group:
+            yield f"  {_assigned(entry)}  ({entry.allowed})"
+            yield _wrapped(f"{entry.words} {entry.effect}")
+
+
+def _is_of(entry: Entry, word: str) -> bool:
+    """Return whether a key is the word, or one of the section or group that the word names."""
+    return re.match(rf"(model\.)?{re.escape(word)}(\.|$)", entry.key.name) is not None
+
+
+def _assigned(entry: Entry) -> str:
+    return f"{entry.key.name}={entry.default}"
+
+
+def _wrapped(text: str) -> str:
+    plain = text.replace("`", "")
+    return textwrap.fill(plain, WIDTH, initial_indent=" " * 6, subsequent_indent=" " * 6)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import sys
 
 from hydra.core.hydra_config import HydraConfig
@@ -14,7 +15,7 @@ from lm_experiments.launch.fork import start_server
 from lm_experiments.launch.launcher import check_single
 from lm_experiments.launch.processes import train_in_this_process, train_with_retries
 from lm_experiments.launch.resources import read_resources
-from lm_experiments.rundir.results import DONE, run_status
+from lm_experiments.rundir.results import DONE, read_result, run_status
 from lm_experiments.study.command_config import CommandConfig, command_config
 from lm_experiments.study.estimate import Estimates
 from lm_experiments.study.identity import arm_overrides
@@ -24,13 +25,17 @@ from lm_experiments.study.preview import preview
 from lm_experiments.study.store import done_elsewhere, take_runs
 
 
-def run_single(config: DictConfig) -> None:
-    """Train one run, or print its plan; SystemExit if it is refused, fails or is stopped."""
+def run_single(config: DictConfig) -> float | None:
+    """Train one run, or print its plan; SystemExit if it is refused, fails or is stopped.
+
+    The validation loss is returned, as what a search by Hydra's Optuna sweeper minimises; it is
+    infinite where it is not usable, None where only the plan was asked for.
+    """
     try:
         command, run = _plan(config)
         if command.plan:
             preview([run], study=None, launcher=None, estimates=Estimates(), only=True)
-            return
+            return None
         take_runs([run])
         status = run_status(run.directory)
         if status != DONE:
@@ -40,7 +45,7 @@ def run_single(config: DictConfig) -> None:
     if status == DONE:
         origin = f"Taken from {run.source}" if run.source else "Done already"
         print(f"{origin}: {run_line(run.directory)}")
-        return
+        return _loss(run)
     print(
         f"Training {run.directory}: {run.ledger.parameters:,} parameters, feed-forward width "
         f"{run.ledger.ffn_width:,}, {run.config.tokens:,} tokens"
@@ -54,6 +59,13 @@ def run_single(config: DictConfig) -> None:
         raise SystemExit(ending.exit_status)
     print(ending.text(run.directory))
     print_offline(run.directory.parent)
+    return _loss(run)
+
+
+def _loss(run: PlannedRun) -> float:
+    result = read_result(run.directory)
+    loss = result.val_loss if result and result.usable else None
+    return math.inf if loss is None else loss
 
 
 def _plan(config: DictConfig) -> tuple[CommandConfig, PlannedRun]:

@@ -13,9 +13,10 @@ from omegaconf.errors import OmegaConfBaseException
 from yaml import YAMLError
 
 from lm_experiments.cli.errors import refuse
-from lm_experiments.cli.help import offer_help
+from lm_experiments.cli.help import FLAGS, asked_for, explanation, offer_help
 from lm_experiments.cli.single_run import run_single
 from lm_experiments.conf_dir import conf_dir
+from lm_experiments.invocation import as_typed
 from lm_experiments.study import sweeper
 from lm_experiments.study.choices import offer_choices
 from lm_experiments.study.words import prepared_words
@@ -25,7 +26,7 @@ from lm_experiments.training.user_code import load_installed, take_code_paths
 
 
 def main(
-    run: Callable[[DictConfig], None] = run_single, explain: Callable[[], None] = offer_help
+    run: Callable[[DictConfig], object] = run_single, explain: Callable[[], None] = offer_help
 ) -> None:
     """Run the command line: one run, by ``run``, or a sweep; exits non-zero if one failed.
 
@@ -41,7 +42,10 @@ def main(
         sys.argv[1:] = prepared_words(sys.argv[1:])
         offer_choices()
         sweeper.register()
-        if {"--help", "-h"} & set(sys.argv[1:]):
+        if words := asked_for(sys.argv[1:]):
+            print(as_typed(explanation(words)))
+            return
+        if set(FLAGS) & set(sys.argv[1:]):
             explain()
         with StopSignals(), unbreakable_output():
             hydra.main(version_base="1.3", config_path=str(conf_dir()), config_name="train")(run)()

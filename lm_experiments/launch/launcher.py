@@ -40,6 +40,13 @@ KINDS = {
     "hydra_plugins.hydra_submitit_launcher.submitit_launcher.SlurmLauncher": SLURM,
     "hydra_plugins.hydra_submitit_launcher.submitit_launcher.LocalLauncher": LOCAL,
 }
+# What each launcher does with the runs of a sweep.
+LAUNCHERS = {
+    BASIC: "one run after another on this machine, each in a process of its own",
+    RAY: "runs side by side, one for each GPU or core, of this machine or of a Ray cluster",
+    SLURM: "one SLURM job for each run, all in one array",
+    LOCAL: "all runs at once on this machine, without GPUs",
+}
 # The module that must be importable for a launcher.
 NEEDED = {RAY: "ray", SLURM: "submitit", LOCAL: "submitit"}
 
@@ -64,7 +71,7 @@ class Launcher:
                 f"{', '.join(KINDS.values())}."
             )
         if kind in NEEDED and importlib.util.find_spec(NEEDED[kind]) is None:
-            raise InputError(not_installed(kind))
+            raise InputError(not_installed(f"hydra/launcher={kind}"))
         self.kind = kind
         self.share: Share | None = None
         ignored = {

@@ -67,7 +67,7 @@ class AttentionOptions:
     """Options of attention.
 
     Attributes:
-        kv_heads: the number of key-value heads; None for the default of the component.
+        kv_heads: the number of key-value heads; null for the default of the component.
         qk_norm: normalises queries and keys before the rotation: ``none``, ``rmsnorm``,
             ``layernorm``, or ``l2``, which makes them unit vectors with one learned scale for the
             layer (Henry et al. 2020).
@@ -76,8 +76,8 @@ class AttentionOptions:
         qk_norm_eps: the eps of that norm.
         window: how many positions a query attends to, including itself.
         softcap: scores become ``cap * tanh(scores / cap)``.
-        scale: multiplies the scores; None for 1 / sqrt(head width), or 1 with l2.
-        bias: whether the four projections have biases; None for ``model.bias``.
+        scale: multiplies the scores; null for 1 / sqrt(head width), or 1 with l2.
+        bias: whether the four projections have biases; null for ``model.bias``.
     """
 
     kv_heads: int | None = None

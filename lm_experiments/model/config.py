@@ -22,25 +22,25 @@ class ModelConfig:
         context_length: the number of tokens of a training sequence.
         vocab_size: the number of tokens of the vocabulary.
         d_ff: the width of an ungated feed-forward; gated ones are matched to its weights.
-        ffn_width: the actual width; None computes it from ``d_ff`` (see `matched_width`).
+        ffn_width: the actual width of the feed-forward; null computes it from ``d_ff``.
         match: ``params`` or ``flops`` to give gated feed-forwards the width at which they have
             most nearly the weights, and thus FLOPs, of ungated ones; ``none`` to use ``d_ff``.
         match_tolerance: the largest fraction by which matched weights may differ.
         tie_embeddings: whether the head shares the weights of the token embedding.
         bias: whether linear layers inside blocks have biases.
         dropout: the dropout probability of embeddings and sublayer outputs.
-        head_width: the width of an attention head; None for d_model / n_heads.
+        head_width: the width of an attention head; null for d_model / n_heads.
         scale_embeddings: whether embeddings are multiplied by sqrt(d_model).
         embedding_norm: whether a norm follows the token embedding.
-        logit_softcap: logits become ``cap * tanh(logits / cap)``; None for no cap.
+        logit_softcap: logits become ``cap * tanh(logits / cap)``; null for no cap.
         z_loss: the weight of the mean squared log-partition function in the training loss (PaLM);
             the validation loss does not include it.
         document_mask: whether attention stays within documents and positions restart at 0 in
             each. If false, a sequence of packed text attends across document boundaries.
         end_of_text: the token that ends a document; set from the tokenizer.
         position_pattern: for each layer the name of the position encoding or ``none``, repeated
-            over the depth; None uses the encoding in all layers.
-        attention_pattern: for each layer ``local`` or ``global``, repeated over the depth; None
+            over the depth; null uses the encoding in all layers.
+        attention_pattern: for each layer ``local`` or ``global``, repeated over the depth; null
             uses the window of the attention, if any, in all layers.
         norm: the normalisation layer.
         placement: where the norms of a block are.

@@ -25,7 +25,8 @@ class GELUOptions:
     """Options of GELU.
 
     Attributes:
-        approximate: ``none``, or ``tanh`` for the approximation that GPT-2 and Gemma use.
+        approximate: how GELU is computed: ``none`` for exactly, ``tanh`` for the approximation that
+            GPT-2 and Gemma use.
     """
 
     approximate: str = "none"

@@ -60,7 +60,7 @@ class MuPOptions(InitOptions):
 
     Attributes:
         base_width: the d_model of the base model.
-        base_heads: its number of heads; None for that of this model, whose heads are then wider.
+        base_heads: its number of heads; null for that of this model, whose heads are then wider.
     """
 
     base_width: int = 128

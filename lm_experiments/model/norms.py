@@ -23,7 +23,7 @@ class NormOptions:
     """Options of a norm.
 
     Attributes:
-        eps: is added to the variance.
+        eps: added to the variance before the square root.
     """
 
     eps: float = 1e-5
@@ -37,7 +37,7 @@ class RMSNormOptions(NormOptions):
     """Options of RMSNorm.
 
     Attributes:
-        offset: whether the gain is stored as its difference from 1.
+        offset: whether the learned gain is stored as its difference from 1.
     """
 
     offset: bool = False

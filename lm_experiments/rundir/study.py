@@ -5,9 +5,10 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Annotated, Any
 
 from lm_experiments.errors import InputError
+from lm_experiments.fields import Use
 from lm_experiments.rundir.parse import build
 
 # What a run is for: reported at the baseline's setting, reported at the arm's own best, a trial.
@@ -47,7 +48,7 @@ class Tuning:
     grid: list[float] = field(default_factory=list)
     seeds: list[int] = field(default_factory=lambda: [1000, 1001, 1002])
     limit: int = 2
-    chosen: dict[str, Chosen] = field(default_factory=dict)
+    chosen: Annotated[dict[str, Chosen], Use.DERIVED] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         if len(self.grid) < 3 or self.grid != sorted(set(self.grid)) or self.grid[0] <= 0:
@@ -76,16 +77,18 @@ class Study:
     """A baseline, its arms, seeds, contrasts and tuning.
 
     Attributes:
+        name: the study's name, and the sweep's folder unless ``name=`` gives another.
         baseline: the arm the others are compared with.
         arms: label -> overrides; the overrides are on top of ``overrides`` and the command line.
         overrides: what all arms share.
         seeds: the reporting seeds. Written as ``{first: 5, more: 5, at_most: 20}``, they are spent
             by rule: after the first 5, and after every 5 more, only undecided arms get more.
         looks: the numbers of seeds after which such a rule looks at the results; empty without.
-        contrasts: [arm, reference] pairs tested together; None compares each arm with the baseline.
+        contrasts: [arm, reference] pairs tested together; null compares each arm with the baseline.
         controls: arms that repeat the baseline on purpose: their difference must be exactly 0.
-        margin: differences smaller than this many nats per token count as none; None asks nothing.
-        primary: the metric that is compared.
+        margin: differences smaller than this many nats per token count as none; null asks nothing.
+        primary: the metric that is compared; it can be val_loss.
+        tune: a search over one value, the same for every arm; null for none.
     """
 
     name: str
@@ -93,7 +96,7 @@ class Study:
     arms: dict[str, list[str]]
     overrides: list[str] = field(default_factory=list)
     seeds: list[int] = field(default_factory=lambda: [0, 1, 2, 3, 4])
-    looks: list[int] = field(default_factory=list)
+    looks: Annotated[list[int], Use.DERIVED] = field(default_factory=list)
     contrasts: list[list[str]] | None = None
     controls: list[str] = field(default_factory=list)
     margin: float | None = None

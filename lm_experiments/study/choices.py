@@ -20,7 +20,6 @@ def offer_choices() -> None:
     store = ConfigStore.instance()
     store.store(name="lm_experiments", group="hydra/help", node={})
     store.store(name="base", node=base_values())
-    store.store(name="default", group="trainer", node={})
     for group in GROUPS:
         for name in names(group):
             found = component(group, name)

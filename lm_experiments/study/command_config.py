@@ -21,8 +21,8 @@ class ResourcesConfig:
     """What a parallel launcher gives each run; auto is chosen from the machine, as the plan says.
 
     Attributes:
-        gpus: GPUs of a run: 0.25 packs four runs on one, 2 gives a run two.
-        cpus: CPU cores of a run, each with a thread.
+        gpus: GPUs of a run: 0.25 packs four runs on one, 2 gives a run two; auto chooses.
+        cpus: CPU cores of a run, each with a thread; auto chooses.
     """
 
     gpus: float | str = AUTO
@@ -46,8 +46,8 @@ class CommandConfig:
 
     Attributes:
         study: a declared study, with -m: study=NAME.
-        plan: true only prints what would be trained.
-        on_failure: after a failed run, continue with the others, or stop.
+        plan: whether to print what would be trained, and train nothing.
+        on_failure: whether to continue with the other runs after one has failed, or stop.
         retries: how often a failed run is tried again, from its newest checkpoint.
         resources: what a parallel launcher gives each run.
         ray: the cluster of hydra/launcher=ray.
@@ -69,7 +69,7 @@ class CommandConfig:
                 f"on_failure={self.on_failure} is not known; it can be {' or '.join(ON_FAILURE)}."
             )
         if self.retries < 0:
-            raise InputError(f"retries={self.retries} must be a whole number, 0 or more.")
+            raise InputError(f"retries={self.retries} must be 0 or more.")
 
 
 def command_config(values: Mapping[str, Any] | DictConfig) -> CommandConfig:

@@ -58,8 +58,8 @@ def explain(error: Exception, words: Sequence[str], compose: Compose = compose_c
 
 def _unknown_choice(error: MissingConfigException) -> str:
     group, _, name = (error.missing_cfg_file or "").rpartition("/")
-    if group == "hydra/launcher" and name in EXTRAS:
-        return not_installed(name)
+    if (choice := f"{group}={name}") in EXTRAS:
+        return not_installed(choice)
     known = error.options or []
     hint = did_you_mean(name, known, f"{group}=")
     if group == "hydra/launcher":

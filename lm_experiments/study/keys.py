@@ -5,11 +5,12 @@ from __future__ import annotations
 import dataclasses
 import re
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from lm_experiments.fields import Field, Use, fields_of
 from lm_experiments.registry import GROUPS, component, names
+from lm_experiments.rundir.study import Study, Tuning
 from lm_experiments.study.command_config import CommandConfig
 from lm_experiments.training.config import RunConfig
 
@@ -37,6 +38,12 @@ def all_keys() -> list[Key]:
     """Return every key that can be typed, the options of all components included."""
     keys = [key for cls in (RunConfig, CommandConfig) for key in _keys(cls, "", None)]
     return [key for key in keys if key.use is not Use.DERIVED]
+
+
+def study_keys() -> list[Key]:
+    """Return every key of a study's file, as it is typed on a command line."""
+    keys = [*_keys(Study, "study.", None), *_keys(Tuning, "study.tune.", None)]
+    return [replace(key, use=Use.COMMAND) for key in keys if key.use is not Use.DERIVED]
 
 
 def use_of(key: str) -> Use:

@@ -20,10 +20,14 @@ from lm_experiments.study.hints import is_key, meant
 # Groups of which nothing need be chosen.
 OPTIONAL = ("arch", "study")
 YAML = (".yaml", ".yml")
+# Hydra's sweeper that trains one run after another, each where the losses so far suggest.
+SEARCH = "hydra/sweeper=optuna"
+_SWEEPER = r"hydra[./]sweeper"
 # Keys of Hydra that nothing here reads, and what to type instead.
 _UNREAD = {
-    r"hydra[./]sweeper": "values are swept by -m key=a,b; a search over one value, the same for "
-    "every arm, is tune: in a study, for example 'study.tune={grid:[1e-3,3e-3,1e-2]}'",
+    _SWEEPER: "values are swept by -m key=a,b; a search over one value, the same for every arm, is "
+    "tune: in a study, for example 'study.tune={grid:[1e-3,3e-3,1e-2]}', and "
+    f"{SEARCH} with -m searches for one run",
     r"hydra\.(run|sweep|output_subdir)": "a run's directory is named by what it holds; type "
     "runs_dir=... for the folder of all sweeps, and name=... for this one's in it",
     r"hydra\.job": "a command stays in the folder where it is typed; type runs_dir=... for the "
@@ -38,7 +42,7 @@ def prepared_words(words: Sequence[str]) -> list[str]:
     """
     words = _options_first(words)
     _check_flags(words)
-    check_words(words)
+    check_words(_without_search(words))
     studies = [text for text in words if text.startswith("study=")]
     found = []
     for text in words:
@@ -52,6 +56,20 @@ def prepared_words(words: Sequence[str]) -> list[str]:
             text = f"++{text}"
         found.append(_study_file(text) if text in studies else text)
     return found
+
+
+def _without_search(words: Sequence[str]) -> list[str]:
+    """Return the words but those of a search by Optuna; InputError where it cannot be one."""
+    if SEARCH not in words or not {"-m", "--multirun"} & set(words):
+        return list(words)
+    for text in words:
+        key, _, value = text.partition("=")
+        if key in ("plan", "study", "hydra/launcher") and value not in ("false", "null", "basic"):
+            raise InputError(
+                f"{text} does not go with {SEARCH}, which trains one run after another, each "
+                "chosen by those before; leave one of them out."
+            )
+    return [text for text in words if not re.match(rf"{_SWEEPER}\b", text)]
 
 
 def _options_first(words: Sequence[str]) -> list[str]:
@@ -117,7 +135,7 @@ def with_quotes(override: str) -> str | None:
 def _check_flags(words: Sequence[str]) -> None:
     """Refuse a value typed as a flag, or one that no file can hold, before Hydra reads it."""
     known = _hydra_flags()
-    for text, following in zip(words, [*words[1:], "..."], strict=True):
+    for text, following in zip(words, [*words, "..."][1:], strict=True):
         if text.encode(errors="replace").decode() != text:
             raise InputError(
                 f"{text!a} is not UTF-8; rename the file or folder that it names, for "

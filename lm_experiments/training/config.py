@@ -68,11 +68,11 @@ class TrainerConfig:
 
     Attributes:
         max_steps: the budget, in optimizer steps.
-        accelerator: auto, cpu, cuda (or gpu, the same) or mps.
+        accelerator: the kind of device; auto takes a GPU where there is one, and gpu is cuda.
         devices: devices for one run; each takes its part of every batch, in its own process.
         strategy: what each device holds: ddp, the whole model; fsdp, a shard of it; auto is ddp.
-        precision: auto, 32-true, bf16-mixed or bf16-true; auto is bf16-mixed on a GPU that has
-            bfloat16, and float32 elsewhere.
+        precision: the numbers of weights and activations; auto is bf16-mixed on a GPU that has
+            bfloat16, and 32-true elsewhere.
         threads: CPU threads, shared by the processes; null for all cores. Recorded, since it
             changes the last bits.
         micro_batch_size: sequences per forward pass; null chooses. It does not change the loss.
@@ -123,7 +123,7 @@ class RunConfig:
         arm: the run's row in the table; null names it after the choices typed.
         arm_overrides: the choices that make the arm, as typed.
         control: the label of an A/A control, a run that repeats another on purpose.
-        compile: true, false, or auto: on a GPU, as far as it works there.
+        compile: whether to compile the model; auto does on a GPU, as far as it works there.
         runs_dir: the folder of all sweeps.
         cache_dir: the folder of prepared corpora, shared by all sweeps.
         code_paths: your Python files that register components: code_paths=[my_norm.py].

@@ -40,7 +40,10 @@ SENTENCES = {
         ["optimizer.clip_norm=null is not a number", "0 turns clipping off"],
     ),
     "a directory of Hydra's": (["hydra.run.dir=x"], ["hydra.run.dir=x is not read", "runs_dir="]),
-    "another sweeper": (["-m", "hydra/sweeper=optuna"], ["is not read", "-m key=a,b", "tune:"]),
+    "another sweeper": (
+        ["-m", "hydra/sweeper=ax"],
+        ["is not read", "-m key=a,b", "tune:", "=optuna"],
+    ),
     "another launcher": (["-m", "hydra/launcher=joblib"], ["joblib is not", "hydra/launcher=ray"]),
     "two studies": (["-m", "study=cs336,glu"], ["study=cs336 and study=glu"]),
     "a list without brackets": (

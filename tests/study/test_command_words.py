@@ -85,6 +85,10 @@ def test_words_that_are_followed_are_not_refused() -> None:
     check_words(["hydra/sweeper=lm_experiments", "hydra.verbose=true", "arch=null", "name=null"])
 
 
+def test_a_command_needs_no_words() -> None:
+    assert prepared_words([]) == []
+
+
 def test_options_may_stand_between_words() -> None:
     words = ["seed=1", "--config-dir", "mine", "name=x", "-m", "--config-name=train"]
     assert prepared_words(words) == [

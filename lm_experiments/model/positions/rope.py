@@ -36,11 +36,11 @@ class RoPEOptions:
         factor: the factor by which the lowest frequency is divided.
         original_context: the context length before the scaling; for ``yarn`` and ``llama3``.
         low_freq_factor: for ``llama3``: pairs with at most this many rotations in the original
-            context are scaled in full; None for 1.
-        high_freq_factor: for ``llama3``: pairs with at least this many are not; None for 4.
+            context are scaled in full; null for 1.
+        high_freq_factor: for ``llama3``: pairs with at least this many are not; null for 4.
         beta_fast: for ``yarn``: pairs with at least this many rotations in the original context
-            are not scaled; None for 32.
-        beta_slow: for ``yarn``: pairs with at most this many are scaled in full; None for 1.
+            are not scaled; null for 32.
+        beta_slow: for ``yarn``: pairs with at most this many are scaled in full; null for 1.
     """
 
     theta: float = 10000.0

@@ -17,8 +17,8 @@ class WandbSettings:
     """Weights & Biases; files of the run directory stay the source of truth.
 
     Attributes:
-        mode: auto, online, offline or disabled; auto is online if you are logged in, unless
-            WANDB_MODE or ``wandb offline`` says otherwise.
+        mode: whether the run is sent while it trains; auto is online if you are logged in,
+            unless WANDB_MODE or ``wandb offline`` says otherwise.
         project: the W&B project.
         entity: the W&B user or team; null is your default one.
         tags: the tags of the run.
@@ -37,7 +37,7 @@ class WandbSettings:
     def __post_init__(self) -> None:
         if self.mode not in _MODES:
             raise InputError(
-                f"logger.mode={self.mode} is not known; use one of {', '.join(_MODES)}."
+                f"logger.mode={self.mode} is not known; it can be {', '.join(_MODES)}."
             )
         if bad := sorted(_FORBIDDEN_IN_PROJECT & set(self.project)):
             raise InputError(
