@@ -138,9 +138,9 @@ def test_a_process_that_waits_for_one_that_a_signal_has_ended_does_not_wait_on(
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("call", [50, 90])
+@pytest.mark.parametrize("call", [50, 112])
 def test_a_signal_in_the_second_validation_and_in_the_last(place: Place, call: int) -> None:
-    """Of three passes over 25 windows, of three calls each, each process does a half."""
+    """In the last, one process stands at its 13th window, and the other, of 12, waits for it."""
     held_there = fault("faults.validate", call, 1, f"pause:{place.folder / 'pause'}")
     one_by_one = "data.eval_batch_size=1"
     answer = signalled(place, held_there, signal.SIGTERM, False, one_by_one)
