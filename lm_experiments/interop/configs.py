@@ -51,7 +51,9 @@ def _read_gpt_neox(hf: Any) -> Fields:
         "norm": _layernorm(hf.layer_norm_eps),
         "placement": Choice("parallel_two" if hf.use_parallel_residual else "pre"),
         "ffn": feedforward_of(hf.hidden_act, gated=False),
-        "position": read_rope(hf.rope_parameters, partial=True),
+        "position": read_rope(
+            hf.rope_parameters, head_width=hf.hidden_size // hf.num_attention_heads
+        ),
         "attention": choose("attention", "causal", {"bias": bias}),
     }
 
@@ -135,7 +137,7 @@ def _read_gated(hf: Any, activation: str, attention: Fields) -> Fields:
         "head_width": None if natural else head_width,
         "norm": choose("norm", "rmsnorm", {"eps": hf.rms_norm_eps}),
         "ffn": feedforward_of(activation, gated=True),
-        "position": read_rope(hf.rope_parameters, partial=False),
+        "position": read_rope(hf.rope_parameters),
         "attention": choose("attention", kind, options),
     }
 

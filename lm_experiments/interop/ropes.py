@@ -30,15 +30,15 @@ _SCALINGS: Mapping[str, tuple[str, Mapping[str, str]]] = {
 _KNOWN = ("rope_type", "type", "rope_theta", "partial_rotary_factor")
 
 
-def read_rope(parameters: Mapping[str, Any], *, partial: bool) -> Choice:
-    """Return our RoPE options for ``rope_parameters``.
+def read_rope(parameters: Mapping[str, Any], *, head_width: int | None = None) -> Choice:
+    """Return our position encoding for ``rope_parameters``.
 
     Args:
         parameters: the ``rope_parameters`` of a loaded configuration.
-        partial: whether the family uses ``partial_rotary_factor``.
+        head_width: of a family that uses ``partial_rotary_factor``; None if the whole head rotates.
 
     Raises:
-        InputError: for a scaling or a parameter that is not supported.
+        InputError: for a scaling, a parameter or a number of columns that is not supported.
     """
     kind = parameters["rope_type"]
     if kind not in _SCALINGS:
@@ -49,7 +49,9 @@ def read_rope(parameters: Mapping[str, Any], *, partial: bool) -> Choice:
     for key in given:
         if key not in names and key not in _KNOWN:
             _check_default(key, given)
-    fraction = parameters.get("partial_rotary_factor", 1.0) if partial else 1.0
+    fraction = 1.0 if head_width is None else _fraction(parameters, head_width)
+    if not fraction:
+        return Choice("none")
     own = {"theta": parameters["rope_theta"], "fraction": fraction, "pairing": "half"}
     return choose("position", "rope", {**own, "scaling": scaling, **options})
 
@@ -85,6 +87,18 @@ def before_version_5(parameters: Mapping[str, Any]) -> dict[str, Any]:
     own = {} if share is None else {"rotary_emb_base": theta, "rotary_pct": share}
     scaled = None if parameters["rope_type"] == "default" else dict(parameters)
     return {"rope_theta": theta, "rope_scaling": scaled, **own}
+
+
+def _fraction(parameters: Mapping[str, Any], head_width: int) -> float:
+    """Return the fraction of a head's columns that rotates, as transformers rounds it down."""
+    share = parameters.get("partial_rotary_factor", 1.0)
+    columns = int(head_width * share)
+    if columns % 2 or not 0 <= columns <= head_width:
+        raise InputError(
+            f"partial_rotary_factor={share:g} rotates {columns} of the {head_width} columns of a "
+            f"head; only models with an even number up to {head_width} can be loaded."
+        )
+    return columns / head_width
 
 
 def _check_default(key: str, parameters: Mapping[str, Any]) -> None:

@@ -9,12 +9,12 @@ import multiprocessing
 import os
 import signal
 import threading
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import suppress
 from multiprocessing import connection
-from multiprocessing.context import ForkServerProcess
 from types import FrameType
 
-from lm_experiments.training.signals import SIGNALS, StopSignals
+from lm_experiments.training.signals import StopSignals
 
 # What the server imports before it forks. `server_signals` is first: it takes effect on import.
 PRELOAD = [
@@ -42,11 +42,9 @@ def set_up_child(environment: Mapping[str, str], code_paths: Sequence[str]) -> N
     os.environ.update(environment)
     threading.Thread(target=_exit_with_parent, daemon=True).start()
     # Imported by the server only, where it has taken effect.
-    from lm_experiments.launch.server_signals import NOHUP
+    from lm_experiments.launch.server_signals import release_signals
 
-    for number in SIGNALS:
-        is_kept = NOHUP and number == signal.SIGHUP
-        signal.signal(number, signal.SIG_IGN if is_kept else signal.SIG_DFL)
+    release_signals()
     from lm_experiments.training.user_code import load_code, load_installed
 
     load_installed()
@@ -65,14 +63,17 @@ class ForwardedSignals(StopSignals):
 
     A terminal or a scheduler may have sent them to a child as well; `StopSignals` takes both for
     one.
+
+    Args:
+        children: returns the processes that are not known to have ended.
     """
 
-    def __init__(self, processes: Sequence[ForkServerProcess]) -> None:
+    def __init__(self, children: Callable[[], Iterable[int]]) -> None:
         super().__init__()
-        self.processes = processes
+        self.children = children
 
     def _note(self, number: int, frame: FrameType | None) -> None:
         another = self.is_another(number)
-        for process in self.processes:
-            if process.pid is not None and process.exitcode is None:
-                os.kill(process.pid, signal.SIGKILL if another else number)
+        for pid in self.children():
+            with suppress(ProcessLookupError):
+                os.kill(pid, signal.SIGKILL if another else number)

@@ -6,6 +6,7 @@ The processes get what torchrun would give them, so that `launch.torchrun` can t
 from __future__ import annotations
 
 import dataclasses
+import math
 import multiprocessing
 import os
 import socket
@@ -37,12 +38,15 @@ from lm_experiments.launch.task import Policy, Task
 from lm_experiments.rundir.claim import RunningElsewhereError, claimed
 from lm_experiments.rundir.names import log_name
 from lm_experiments.rundir.results import DONE, RunError
-from lm_experiments.training.signals import SIGNALS
+from lm_experiments.training.signals import SIGNALS, StopSignals
 
 # How long the other processes may take to notice that one has failed, and to close their files.
 GRACE_SECONDS = 20.0
 # The same after a signal, from the first process that has ended: W&B may be slow to finish.
 STOP_SECONDS = 90.0
+# How long they may take after a signal before the first step: they may wait for one that is gone.
+START_SECONDS = 5.0
+LOOK_EVERY = 0.5
 STOPPED = tuple(128 + number for number in SIGNALS)
 LOOPBACK = "127.0.0.1"
 
@@ -107,7 +111,7 @@ def _train_claimed(task: Task) -> Ending:
         environment = rank_variables(number, task.devices, store) if store else dict(os.environ)
         process = context.Process(target=_train_rank, args=(task, environment, theirs))
         ranks.append(Rank(number, task.devices, process, ours))
-    forwarded = ForwardedSignals([rank.process for rank in ranks])
+    forwarded = ForwardedSignals(lambda: [rank.pid for rank in ranks if rank.pid])
     with forwarded:
         for rank in ranks:
             rank.process.start()
@@ -115,52 +119,73 @@ def _train_claimed(task: Task) -> Ending:
             # The signal came before they could receive it.
             for rank in ranks:
                 rank.process.kill()
-        _wait(ranks)
+        _wait(ranks, forwarded)
     killed = out_of_memory_kills() > kills
     exits = [dataclasses.replace(rank.exit, out_of_memory=killed) for rank in ranks if rank.exit]
     first = exits[_first_to_fail(ranks)]
     return ending_of(task.directory, first, exits, forwarded.number)
 
 
+@dataclass(frozen=True)
+class Report:
+    """What a process tells the one that started it: that its first step begins, or how it ended."""
+
+    finished: bool = False
+    error: RunError | None = None
+    ended: float | None = None
+
+
 @dataclass
 class Rank:
-    """One process of a run; ``exit`` is None while it runs."""
+    """One process of a run; ``exit`` is None until it is known to have ended."""
 
     number: int
     size: int
     process: ForkServerProcess
     pipe: Connection
+    report: Report | None = None
     exit: ProcessExit | None = None
     given_up: bool = False
+
+    @property
+    def pid(self) -> int | None:
+        """Its id, None before it has been started and once it is known to have ended."""
+        return self.process.pid if self.exit is None else None
+
+    def has_begun(self) -> bool:
+        """Return whether its first step has begun, by what it has told so far."""
+        with suppress(EOFError):
+            while self.pipe.poll():
+                self.report = self.pipe.recv()
+        return self.report is not None
 
     def notice_end(self) -> ProcessExit:
         """Read what the process reported before it ended."""
         self.process.join()
-        finished, error, ended = False, None, time.monotonic()
-        with suppress(EOFError):
-            if self.pipe.poll():
-                error, ended = self.pipe.recv()
-                finished = error is None
+        self.has_begun()
+        told = self.report or Report()
+        ended = time.monotonic() if told.ended is None else told.ended
         code = self.process.exitcode or 0
-        self.exit = ProcessExit(code, finished, error, self.number, self.size, ended)
+        self.exit = ProcessExit(code, told.finished, told.error, self.number, self.size, ended)
         return self.exit
 
 
-def _wait(ranks: Sequence[Rank]) -> None:
+def _wait(ranks: Sequence[Rank], signals: StopSignals) -> None:
     """Wait for all processes; once one has failed, only as long as the others may take."""
-    deadline: float | None = None
+    deadline = math.inf
     while alive := [rank for rank in ranks if rank.exit is None]:
-        left = None if deadline is None else max(0.0, deadline - time.monotonic())
-        ended = connection.wait([rank.process.sentinel for rank in alive], left)
+        ended = connection.wait([rank.process.sentinel for rank in alive], LOOK_EVERY)
         for rank in alive:
-            if not ended:
-                # It waits for processes that are gone.
-                rank.given_up = True
-                rank.process.kill()
-            elif rank.process.sentinel in ended and not rank.notice_end().is_clean:
-                stopped = rank.process.exitcode in STOPPED
+            if rank.process.sentinel in ended and not rank.notice_end().is_clean:
+                stopped = signals.number is not None or bool(rank.exit and rank.exit.stop_signal)
                 grace = STOP_SECONDS if stopped else GRACE_SECONDS
-                deadline = deadline or time.monotonic() + grace
+                deadline = min(deadline, time.monotonic() + grace)
+        if signals.number is not None and not any(rank.has_begun() for rank in ranks):
+            deadline = min(deadline, signals.came + START_SECONDS)
+        if time.monotonic() > deadline:
+            for rank in alive:
+                rank.given_up = rank.exit is None
+                rank.process.kill()
 
 
 def _first_to_fail(ranks: Sequence[Rank]) -> int:
@@ -169,6 +194,7 @@ def _first_to_fail(ranks: Sequence[Rank]) -> int:
     A killed process reports nothing, and its end may be noticed after theirs.
     """
     exits = [rank.exit for rank in ranks if rank.exit and not rank.given_up]
+    exits = exits or [rank.exit for rank in ranks if rank.exit]
     bad = [exit for exit in exits if not exit.is_clean]
     silent = [exit for exit in bad if not exit.finished and exit.error is None]
     return min(silent or bad or exits, key=lambda exit: exit.ended).rank
@@ -184,13 +210,14 @@ def _train_rank(task: Task, environment: Mapping[str, str], pipe: Connection) ->
         set_up_child(environment, task.code_paths)
         if task.devices > 1:
             world = world_of_environment()
-        train_rank(task.directory, world)
+        train_rank(task.directory, world, partial(pipe.send, Report()))
     except BaseException as error:
         if isinstance(error, SystemExit) and error.code in STOPPED:
             raise
-        pipe.send((run_error(error, log_name(world.rank)), time.monotonic()))
+        failure = run_error(error, log_name(world.rank))
+        pipe.send(Report(error=failure, ended=time.monotonic()))
         sys.exit(1)
-    pipe.send((None, time.monotonic()))
+    pipe.send(Report(finished=True, ended=time.monotonic()))
 
 
 def open_store() -> Any:

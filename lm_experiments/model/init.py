@@ -61,6 +61,7 @@ class MuPOptions(InitOptions):
     Attributes:
         base_width: the d_model of the base model.
         base_heads: its number of heads; null for that of this model, whose heads are then wider.
+            Not with ``model.head_width``, which the base model shares.
     """
 
     base_width: int = 128
@@ -113,14 +114,23 @@ class InitScheme:
         """Return the factors on scores, logits and learning rates, 1 by default."""
         return Multipliers()
 
+    def _unit_embedding(self, weight: Tensor) -> float:
+        """Return 1, or the standard deviation of the head for a table that is the head too."""
+        return self.std("head", weight) if self.config.tie_embeddings else 1.0
+
 
 @register("init", "cs336", InitOptions)
 class CS336Init(InitScheme):
-    """Truncated normals cut at 3 std: linear variance 2/(in + out), embedding std 1."""
+    """Truncated normals cut at 3 std: linear variance 2/(in + out), embedding std 1.
+
+    A tied embedding is drawn as a head.
+    """
 
     def std(self, role: str, weight: Tensor) -> float:
         """Return the standard deviation before the cut."""
-        return 1.0 if role == "embedding" else math.sqrt(2.0 / sum(weight.shape))
+        if role == "embedding":
+            return self._unit_embedding(weight)
+        return math.sqrt(2.0 / sum(weight.shape))
 
     def fill(self, weight: Tensor, role: str, generator: torch.Generator) -> None:
         """Draw from the truncated normal distribution."""
@@ -189,13 +199,13 @@ class ScaledInit(InitScheme):
     """Normal with std 1/sqrt(in), residual outputs over sqrt(2 n_layers), embedding std 1.
 
     The variances are those of PaLM (Chowdhery et al. 2022); residual outputs are scaled down as in
-    GPT-2 (Radford et al. 2019).
+    GPT-2 (Radford et al. 2019). A tied embedding is drawn as a head.
     """
 
     def std(self, role: str, weight: Tensor) -> float:
         """Return 1/sqrt(in), 1/sqrt(2 n_layers in) for residual outputs, 1 for the embedding."""
         if role == "embedding":
-            return 1.0
+            return self._unit_embedding(weight)
         shrink = 2 * self.config.n_layers if role in RESIDUAL_ROLES else 1
         return float((weight.shape[1] * shrink) ** -0.5)
 
@@ -207,23 +217,37 @@ class MuPInit(InitScheme):
     Follows table 8 of the paper. Matrices inside blocks have variance 1/in and a learning rate
     proportional to 1/width. Head and embedding have a variance independent of the width, and the
     logits are multiplied by base width / width. Attention scores are divided by the head width
-    instead of its square root. At the base width nothing changes. For Adam and other optimizers
-    whose updates do not scale with the gradient.
+    instead of its square root, unless ``model.head_width`` fixes it at every width. At the base
+    width nothing changes. A tied embedding is drawn as a head. For Adam and other optimizers whose
+    updates do not scale with the gradient.
+
+    Raises:
+        ValueError: for ``base_heads`` together with ``model.head_width``.
     """
+
+    def __init__(self, options: MuPOptions, config: ModelConfig) -> None:
+        super().__init__(options, config)
+        if options.base_heads is not None and config.head_width is not None:
+            raise ValueError(
+                f"model.init.base_heads={options.base_heads} has no effect with "
+                f"model.head_width={config.head_width}, the width of a head at every d_model; type "
+                "model.init.base_heads=null, or model.head_width=null."
+            )
 
     def std(self, role: str, weight: Tensor) -> float:
         """Return 1/sqrt(in), 1/sqrt(base width) for the head, 1 for the embedding."""
         if role == "embedding":
-            return 1.0
+            return self._unit_embedding(weight)
         fan_in = self.options.base_width if role == "head" else weight.shape[1]
         return float(fan_in**-0.5)
 
     def multipliers(self) -> Multipliers:
         """Return the factors on attention scores, logits and learning rates."""
-        base_width = self.options.base_width
-        base_head_width = base_width / (self.options.base_heads or self.config.n_heads)
-        shrink = base_width / self.config.d_model
-        scale = math.sqrt(base_head_width / self.config.width_of_head)
+        base_width, config = self.options.base_width, self.config
+        base_heads = self.options.base_heads or config.n_heads
+        base_head_width = config.head_width or base_width / base_heads
+        shrink = base_width / config.d_model
+        scale = math.sqrt(base_head_width / config.width_of_head)
         return Multipliers(attention_scale=scale, logits=shrink, hidden_rate=shrink)
 
 

@@ -208,10 +208,6 @@ def warnings(config: RunConfig) -> list[str]:
     return [text for applies, text in WARNINGS if applies(config)]
 
 
-def _embedding_std_is_1(config: RunConfig) -> bool:
-    return config.model.init.name in ("cs336", "scaled", "mup")
-
-
 WARNINGS: Sequence[tuple[Callable[[RunConfig], bool], str]] = (
     (
         lambda c: (
@@ -227,18 +223,13 @@ WARNINGS: Sequence[tuple[Callable[[RunConfig], bool], str]] = (
         "post-norm without warm-up often stalls (Xiong et al. 2020)",
     ),
     (
-        lambda c: c.model.tie_embeddings and _embedding_std_is_1(c),
-        "a tied head with embeddings of std 1 starts with logits sqrt(d_model) wide; "
-        "init=gpt2 starts near ln V",
-    ),
-    (
         lambda c: (
             c.model.position.name == "sinusoidal"
-            and _embedding_std_is_1(c)
+            and c.model.init.name in ("cs336", "scaled", "mup")
             and not c.model.scale_embeddings
         ),
-        "sinusoidal positions are as large as embeddings of std 1, which Vaswani et al. 2017 scale "
-        "up; model.scale_embeddings=true does",
+        "sinusoidal positions are at least as large as these embeddings, which Vaswani et al. 2017 "
+        "scale up; model.scale_embeddings=true does",
     ),
     (
         lambda c: (

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -81,17 +82,27 @@ class Interruption(AtStepEnd):
     """On a signal, saves a checkpoint after the current step and exits.
 
     All processes stop after the same step, whichever of them received the signal.
+
+    Args:
+        begun: called when the first step begins, from when on there is something to save.
     """
 
-    def __init__(self, run_dir: Path, signals: StopSignals, world: World = SINGLE_PROCESS) -> None:
+    def __init__(
+        self,
+        run_dir: Path,
+        signals: StopSignals,
+        world: World = SINGLE_PROCESS,
+        begun: Callable[[], object] = lambda: None,
+    ) -> None:
         self.run_dir = run_dir
         self.signals = signals
         self.world = world
+        self.begun = begun
 
     def on_train_start(self, trainer: Trainer, pl_module: Any) -> None:
-        """Defer signals to the end of the step; Lightning has installed a handler of its own."""
+        """Defer signals to the end of the step."""
         self.signals.deferred = True
-        self.signals.take()
+        self.begun()
 
     def step_over(self, trainer: Trainer, module: LanguageModel) -> None:
         """Save and exit, where a signal came during the step.

@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 import os
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
@@ -50,11 +50,13 @@ from lm_experiments.training.world import SINGLE_PROCESS, World
 log = logging.getLogger(__name__)
 
 
-def train_rank(run_dir: Path, world: World = SINGLE_PROCESS) -> None:
+def train_rank(
+    run_dir: Path, world: World = SINGLE_PROCESS, begun: Callable[[], object] = lambda: None
+) -> None:
     """Train or continue the run of a directory, as one of the processes that do it together.
 
     Its directory is `claimed` by the caller. However it ends, ``result.json`` says so, and so does
-    W&B.
+    W&B. ``begun`` is called when the first step begins.
 
     Raises:
         InputError: where there are more processes, or fewer, than the run has devices.
@@ -69,7 +71,7 @@ def train_rank(run_dir: Path, world: World = SINGLE_PROCESS) -> None:
         )
     rank_zero_only.rank = world.rank  # type: ignore[attr-defined]
     with unbreakable_output(), _logging_to(run_dir, world):
-        Run(run_dir, config, read_identity(run_dir), world).train()
+        Run(run_dir, config, read_identity(run_dir), world, begun).train()
 
 
 class Run:
@@ -79,10 +81,16 @@ class Run:
     """
 
     def __init__(
-        self, run_dir: Path, config: RunConfig, identity: Identity, world: World = SINGLE_PROCESS
+        self,
+        run_dir: Path,
+        config: RunConfig,
+        identity: Identity,
+        world: World = SINGLE_PROCESS,
+        begun: Callable[[], object] = lambda: None,
     ) -> None:
         self.run_dir = run_dir
         self.world = world
+        self.begun = begun
         self.started = time.perf_counter()
         self.signals = StopSignals()
         self.config = config
@@ -167,12 +175,12 @@ class Run:
             Checkpoints(self.run_dir, trainer.checkpoint_every),
             StopAtBadNumbers(),
             KeepDocumentLosses(self.run_dir, batches),
-            Interruption(self.run_dir, self.signals, self.world),
+            Interruption(self.run_dir, self.signals, self.world, self.begun),
         ]
         if self.world.is_rank_zero:
             label = f"{self.config.arm} s{self.config.seed}"
             callbacks.insert(0, RunProgress(label, self.run_dir.name[-8:]))
-        return Trainer(
+        built = Trainer(
             accelerator=self.device.type,
             devices=self.world.size,
             strategy=several() if several else "auto",
@@ -192,6 +200,9 @@ class Run:
             use_distributed_sampler=False,
             default_root_dir=self.run_dir,
         )
+        # Lightning's handler of SIGTERM would broadcast in the middle of another collective.
+        built._signal_connector.register_signal_handlers = lambda: None  # type: ignore[method-assign]
+        return built
 
     def _close(self, status: str, error: BaseException | None = None) -> None:
         """Write ``result.json``, then close the loggers; both happen whatever went wrong.

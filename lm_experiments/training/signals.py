@@ -20,12 +20,16 @@ class StopSignals:
 
     The first signal raises SystemExit with 128 plus its number, as a shell reports it. While
     `deferred` is set it is only recorded. A later one ends the process at once.
+
+    Attributes:
+        number: the first signal, None before it.
+        came: when it came, in seconds of the monotonic clock.
     """
 
     def __init__(self) -> None:
         self.number: int | None = None
         self.deferred = False
-        self._came = 0.0
+        self.came = 0.0
         self._before: dict[int, Any] = {}
 
     def __enter__(self) -> StopSignals:
@@ -50,8 +54,8 @@ class StopSignals:
     def is_another(self, number: int) -> bool:
         """Record a signal; return whether it is neither the first nor a copy of the first."""
         if self.number is None:
-            self.number, self._came = number, time.monotonic()
-        return time.monotonic() - self._came > SAME_SIGNAL_SECONDS
+            self.number, self.came = number, time.monotonic()
+        return time.monotonic() - self.came > SAME_SIGNAL_SECONDS
 
     def _note(self, number: int, frame: FrameType | None) -> None:
         first = self.number is None

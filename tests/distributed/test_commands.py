@@ -11,11 +11,27 @@ from pathlib import Path
 
 import pytest
 from harness.commands import Answer
-from harness.faults import fault_place, in_step
+from harness.faults import fault, fault_place, in_step
 from harness.processes import Place, until
 from harness.runs import assert_same, result, rows
 
 TWO = ("trainer.devices=2", "trainer.accelerator=cpu")
+# A norm whose second process comes late, so that the first waits for it before the first step.
+LATE = '''
+import os, time
+from pathlib import Path
+from lm_experiments.model import register
+from lm_experiments.model.norms import NormOptions, RMSNorm
+
+@register("norm", "late", NormOptions)
+class Late(RMSNorm):
+    """RMSNorm that takes its time."""
+    def __init__(self, options, width):
+        super().__init__(options, width)
+        if os.environ.get("RANK") == "1" and not Path("late").exists():
+            Path("late").touch()
+            time.sleep(100)
+'''
 CODES = {"SIGINT": 130, "SIGTERM": 143, "SIGUSR1": 138}
 
 
@@ -36,8 +52,15 @@ def calm(folder: Path) -> Place:
 def held(place: Place, step: int, number: int, group: bool = False) -> Answer:
     """Send a signal while both processes stand in the middle of a step; return how it ended."""
     marks = place.folder / "pause"
-    environment = in_step(step, action=f"pause:{marks}")
-    with place.start(*TWO, **environment) as command:
+    return signalled(place, in_step(step, action=f"pause:{marks}"), number, group)
+
+
+def signalled(
+    place: Place, environment: dict[str, str], number: int, group: bool = False, *more: str
+) -> Answer:
+    """Send a signal while a process is held; return how the command ended."""
+    marks = place.folder / "pause"
+    with place.start(*TWO, *more, **environment) as command:
         there = marks.with_suffix(".reached")
         until(lambda: there.exists() or command.poll() is not None, 60, "the pause", command)
         command.send(number, group)
@@ -82,15 +105,48 @@ def test_the_death_of_the_command_ends_its_processes(place: Place) -> None:
 
 
 @pytest.mark.slow
-def test_a_signal_before_the_first_step(place: Place) -> None:
+@pytest.mark.parametrize("seconds", [0, 0.05, 0.2])
+def test_a_signal_before_the_first_step(place: Place, seconds: float) -> None:
     with place.start(*TWO) as command:
         log = place.folder / "runs" / "single"
         until(lambda: list(log.glob("*/train.log")), 60, "the log", command)
+        time.sleep(seconds)
         command.send(signal.SIGTERM)
         answer = command.wait(60)
     assert answer.code == 143, answer.text
     assert "Traceback" not in answer.text
     again = place.train(*TWO)
+    assert again.code == 0, again.text
+
+
+@pytest.mark.slow
+def test_a_process_that_waits_for_one_that_a_signal_has_ended_does_not_wait_on(
+    place: Place,
+) -> None:
+    (place.folder / "late.py").write_text(LATE)
+    words = (*TWO, "norm=late", "code_paths=[late.py]")
+    with place.start(*words) as command:
+        until((place.folder / "late").exists, 60, "the second process", command)
+        # The first one waits in code that hears no signal.
+        time.sleep(2)
+        command.send(signal.SIGTERM)
+        answer = command.wait(30)
+    assert answer.code == 143, answer.text
+    assert "Stopped. The same command continues" in answer.text
+    again = place.train(*words)
+    assert again.code == 0, again.text
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("call", [50, 112])
+def test_a_signal_in_the_second_validation_and_in_the_last(place: Place, call: int) -> None:
+    """In the last, one process stands at its 13th window, and the other, of 12, waits for it."""
+    held_there = fault("faults.validate", call, 1, f"pause:{place.folder / 'pause'}")
+    one_by_one = "data.eval_batch_size=1"
+    answer = signalled(place, held_there, signal.SIGTERM, False, one_by_one)
+    assert answer.code == 143, answer.text
+    assert "Traceback" not in answer.text
+    again = place.train(*TWO, one_by_one)
     assert again.code == 0, again.text
 
 

@@ -9,6 +9,7 @@ import pytest
 import torch
 from torch import nn
 
+from lm_experiments.errors import InputError
 from lm_experiments.interop import FAMILIES, from_hf, load_hf, to_hf
 from lm_experiments.model import Choice, ModelConfig, build_model, choose
 from lm_experiments.registry import options_of
@@ -73,6 +74,42 @@ def test_ours_and_back_is_the_same_model_bit_for_bit(kind: str, variant: str) ->
     assert config_back == config
     assert list(state) == list(before)
     assert all(torch.equal(state[name], before[name]) for name in before)
+
+
+NEOX = {**parity.VARIANTS["gpt_neox"]["parallel, a quarter rotated"], "num_attention_heads": 4}
+
+
+def partly_rotated(share: float, kind: str = "default") -> nn.Module:
+    """A GPT-NeoX with heads of 12 columns, of which transformers rotates int(12 share)."""
+    rope = {"rope_type": kind, "rope_theta": 100.0, "partial_rotary_factor": share}
+    factor = {} if kind == "default" else {"factor": 2.0}
+    return parity.their_model("gpt_neox", {**NEOX, "rope_parameters": rope | factor})
+
+
+@pytest.mark.parametrize("kind", ["default", "linear"])
+@pytest.mark.parametrize(("share", "columns"), [(0.34, 4), (0.9, 10), (0.5, 6), (1.0, 12)])
+def test_a_rotated_share_is_rounded_down_to_whole_columns(
+    share: float, columns: int, kind: str
+) -> None:
+    theirs = partly_rotated(share, kind)
+    ours = load_hf(theirs)
+    assert options_of("position", ours.config.position).fraction == columns / 12
+    assert parity.difference(theirs, ours).plain <= parity.TOLERANCE
+    assert parity.difference(parity.as_theirs(ours), ours).plain <= parity.TOLERANCE
+
+
+def test_a_share_of_less_than_a_column_is_no_position() -> None:
+    theirs = partly_rotated(0.05)
+    ours = load_hf(theirs)
+    assert ours.config.position == Choice("none")
+    assert parity.difference(theirs, ours).plain <= parity.TOLERANCE
+
+
+@pytest.mark.parametrize(("share", "columns"), [(0.3, 3), (0.3333, 3), (1.2, 14)])
+def test_a_share_that_is_not_pairs_of_columns_is_refused(share: float, columns: int) -> None:
+    words = f"partial_rotary_factor={share:g} rotates {columns} of the 12 columns of a head; only"
+    with pytest.raises(InputError, match=words):
+        load_hf(partly_rotated(share))
 
 
 @pytest.mark.parametrize("kind", FAMILIES)

@@ -1,4 +1,4 @@
-"""A closed terminal ends a training as SIGTERM does, and under nohup not at all."""
+"""A closed terminal ends a training as SIGTERM does, under nohup not at all; none is lost."""
 
 from __future__ import annotations
 
@@ -17,6 +17,8 @@ import os, signal
 from lm_experiments.launch import server_signals, fork
 # It has no parent to watch.
 fork._exit_with_parent = lambda: None
+if os.environ.get("EARLY"):
+    os.kill(os.getpid(), signal.SIGTERM)
 fork.set_up_child(dict(os.environ), [])
 print(signal.getsignal(signal.SIGHUP) is signal.SIG_IGN, signal.getsignal(signal.SIGTERM).name)
 """
@@ -49,3 +51,13 @@ def test_a_process_that_is_forked_for_a_run_is_told_of_nohup(ignored: bool) -> N
     signal.signal(signal.SIGHUP, signal.SIG_IGN if ignored else signal.SIG_DFL)
     done = subprocess.run([sys.executable, "-c", CHILD], capture_output=True, text=True, check=True)
     assert done.stdout == f"{ignored} SIG_DFL\n"
+
+
+def test_a_signal_that_comes_while_a_process_is_forked_is_not_lost() -> None:
+    done = subprocess.run(
+        [sys.executable, "-c", CHILD],
+        capture_output=True,
+        text=True,
+        env={**os.environ, "EARLY": "1"},
+    )
+    assert (done.returncode, done.stdout) == (-signal.SIGTERM, "")

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 import torch
-from small_models import EVERY_COMPONENT, tiny_config, tiny_model
+from small_models import EVERY_COMPONENT, tiny_batch, tiny_config, tiny_model
 from torch import Tensor, nn
 
 from lm_experiments.model import ModelConfig, build_model, choose, keyed_seed
@@ -131,12 +131,27 @@ def test_only_mup_asks_for_more_than_initial_values() -> None:
             assert multipliers(config) == Multipliers()
 
 
-def test_mup_at_its_base_is_the_ordinary_parametrisation() -> None:
-    same = ModelConfig(d_model=256, init=choose("init", "mup", {"base_width": 256}))
-    assert multipliers(same) == Multipliers()
+@pytest.mark.parametrize("attention", names("attention"))
+@pytest.mark.parametrize("sizes", [{}, {"head_width": 64}, {"n_heads": 3, "head_width": 10}])
+def test_mup_at_its_base_is_the_ordinary_parametrisation(
+    attention: str, sizes: dict[str, int]
+) -> None:
+    at_base = tiny_config(init="mup", attention=attention, **sizes)
+    assert multipliers(at_base) == Multipliers()
+    plain = build_model(dataclasses.replace(at_base, init=choose("init", "scaled")), 0)
+    mup, tokens = build_model(at_base, 0), tiny_batch(2)[0]
+    plain.load_state_dict(mup.state_dict())
+    assert torch.equal(mup(tokens), plain(tokens))
+
+
+def test_mup_scales_scores_by_what_a_head_has_grown() -> None:
     more_heads = {"base_width": 128, "base_heads": 2}
     config = ModelConfig(d_model=256, n_heads=4, init=choose("init", "mup", more_heads))
     assert multipliers(config) == Multipliers(1.0, 0.5, 0.5)
+    fixed = ModelConfig(d_model=256, n_heads=4, head_width=48, init=choose("init", "mup"))
+    assert multipliers(fixed) == Multipliers(1.0, 0.5, 0.5)
+    with pytest.raises(ValueError, match=r"base_heads=2 has no effect with model.head_width=48"):
+        multipliers(dataclasses.replace(fixed, init=choose("init", "mup", more_heads)))
 
 
 @pytest.mark.parametrize("key", ["base_width", "base_heads"])
@@ -241,6 +256,15 @@ def test_a_parameter_that_nothing_fills_is_an_error() -> None:
         initialise(nn.Sequential(Unfillable()), ModelConfig(), 0)
 
 
-def test_tied_embeddings_are_drawn_once_as_an_embedding() -> None:
-    tied = tiny_model(seed=5, tie_embeddings=True)
-    assert torch.equal(tied.head.weight, baseline()["embedding.weight"])
+@pytest.mark.parametrize("init", names("init"))
+def test_a_tied_table_is_drawn_once_at_a_scale_that_suits_a_head(init: str) -> None:
+    usual = tiny_model(seed=5, init=init)
+    tied = build_model(dataclasses.replace(usual.config, tie_embeddings=True), 5)
+    tokens, targets = tiny_batch()
+    loss = tied.loss(tokens, targets).item() / targets.numel()
+    assert loss == pytest.approx(math.log(tied.config.vocab_size), abs=0.6)
+    if usual.embedding.weight.std() < 0.9:
+        assert torch.equal(tied.head.weight, usual.embedding.weight)
+    else:
+        stds = [model.head.weight.std().item() for model in (tied, usual)]
+        assert stds[0] == pytest.approx(stds[1], rel=0.05)

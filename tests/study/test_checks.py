@@ -59,7 +59,6 @@ def test_gated_layers_without_norms_fail_at_the_start(text_file: Path, cache_dir
 
 WARNED = {
     "no norm": ({"norm": {"name": "none"}, "n_layers": 6}, "without norms"),
-    "tied": ({"tie_embeddings": True}, "tied head"),
     "reordered": ({"placement": {"name": "reordered"}}, "no QK-norm"),
     "sinusoidal": ({"position": {"name": "sinusoidal"}}, "sinusoidal"),
 }

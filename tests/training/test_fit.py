@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import math
 import os
+import signal
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -16,8 +17,10 @@ import yaml
 from lm_experiments.cli.open_run import open_run
 from lm_experiments.evaluation import EncodedText, score
 from lm_experiments.rundir.identity import read_values
+from lm_experiments.training.callbacks import RunProgress
 from lm_experiments.training.checkpoints import load_model, newest_checkpoint
 from lm_experiments.training.config import load_config, plain_values
+from lm_experiments.training.signals import StopSignals
 
 MEDDLING = '''
 import os, signal
@@ -221,3 +224,19 @@ def test_each_run_of_a_sweep_is_one_wandb_run(train: Callable[..., Any]) -> None
     kept = [path for run in runs for path in run.glob("wandb/offline-run-*/run-*.wandb")]
     assert {path.stem.removeprefix("run-") for path in kept} == ids
     assert answer.out.count("wandb sync") == 1
+
+
+def test_only_our_handler_hears_sigterm_while_a_run_is_trained(
+    train: Callable[..., Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Lightning's would make two devices broadcast in the middle of another collective."""
+    heard: list[Any] = []
+    show = RunProgress.on_validation_end
+
+    def note(self: RunProgress, *args: Any) -> None:
+        heard.append(getattr(signal.getsignal(signal.SIGTERM), "__self__", None))
+        show(self, *args)
+
+    monkeypatch.setattr(RunProgress, "on_validation_end", note)
+    assert train("name=heard").code == 0
+    assert heard and all(isinstance(owner, StopSignals) for owner in heard)
