@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import random
 from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -122,6 +123,17 @@ def test_each_choice_gives_what_hydra_gives(loader: ConfigLoader, base: DictConf
         words = ["model.d_ff=96", f"{group}={choices(group)[-1]}", "optimizer.lr=0.25"]
         expected = outcome(lambda words: loader.load_sweep_config(base, words), words)
         assert outcome(composer, words) == expected, words
+
+
+def test_a_group_of_a_folder_that_is_typed_is_found(
+    loader: ConfigLoader, base: DictConfig, tmp_path: Path
+) -> None:
+    (tmp_path / "mine").mkdir()
+    (tmp_path / "mine" / "own.yaml").write_text("# @package model\nd_model: 48\n")
+    words = ["+mine=own", f"hydra.searchpath=[file://{tmp_path}]"]
+    expected = outcome(lambda words: loader.load_sweep_config(base, words), words)
+    assert expected[1]["model"]["d_model"] == 48
+    assert outcome(Composer(base, loader), words) == expected
 
 
 def test_a_configuration_is_not_changed_by_the_next(loader: ConfigLoader, base: DictConfig) -> None:
