@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import math
 import os
 from collections import defaultdict
@@ -41,18 +42,38 @@ class Start:
         loss: nats per token before the first update.
         expected: what the initialisation should give, None where that is not known.
         gradients: the gradient norm of each block, and of the rest under "other".
-        tensors: name -> gradient, to be compared with another arm's.
+        digest: a hash of every gradient with its name; -0.0 counts as 0.0.
     """
 
     loss: float
     expected: float | None
     gradients: dict[str, float]
-    tensors: dict[str, Tensor]
+    digest: str
 
     @property
     def fails(self) -> bool:
         """Whether the loss or a gradient is not finite, so that no training can follow."""
         return not all(map(math.isfinite, [self.loss, *self.gradients.values()]))
+
+    def is_as(self, other: Start) -> bool:
+        """Return whether the loss and all gradients are those of another arm; a NaN equals none."""
+        numbers = [self.loss, *self.gradients.values()]
+        same = (self.loss, self.digest) == (other.loss, other.digest)
+        return same and not any(map(math.isnan, numbers))
+
+
+def look_at_starts(arms: Mapping[str, PlannedRun]) -> dict[str, Start]:
+    """Return how each arm starts, from one look at those with the same model, seed and text."""
+    looks: dict[str, Start] = {}
+    starts = {}
+    for label, run in arms.items():
+        config = run.config
+        read = (config.data.corpus, config.tokenizer, min(config.data.batch_size, SEQUENCES))
+        key = repr((config.model, config.seed, read))
+        if key not in looks:
+            looks[key] = look_at_start(label, run)
+        starts[label] = looks[key]
+    return starts
 
 
 def look_at_start(label: str, run: PlannedRun) -> Start:
@@ -105,7 +126,15 @@ def _start(config: RunConfig, windows: Windows) -> Start:
         part = f"block {words[1]}" if words[0] == "blocks" else "other"
         squares[part] += float(gradient.double().square().sum())
     norms = {part: math.sqrt(total) for part, total in squares.items()}
-    return Start(loss.item(), expected_loss(config.model, model), norms, tensors)
+    return Start(loss.item(), expected_loss(config.model, model), norms, _digest(tensors))
+
+
+def _digest(tensors: Mapping[str, Tensor]) -> str:
+    digest = hashlib.blake2b(digest_size=32)
+    for name, tensor in sorted(tensors.items()):
+        digest.update(f"{name} {tuple(tensor.shape)}".encode())
+        digest.update((tensor + 0.0).flatten().numpy().data)
+    return digest.hexdigest()
 
 
 def expected_loss(config: ModelConfig, model: Transformer) -> float | None:
@@ -138,17 +167,23 @@ def check_differences(
 ) -> None:
     """Raise InputError where an arm starts and is optimised just as the baseline."""
     reference = arms[baseline]
-    for label, run in arms.items():
-        if (
-            label == baseline
-            or run.config.control is not None
-            or not _same(starts[label], starts[baseline])
-            or _optimisation(run.config) != _optimisation(reference.config)
-        ):
-            continue
-        if _same_on_full_windows(run, reference):
+    alike = [
+        label
+        for label, run in arms.items()
+        if label != baseline
+        and run.config.control is None
+        and starts[label].is_as(starts[baseline])
+        and _optimised_alike(run.config, reference.config)
+    ]
+    if not alike:
+        return
+    windows = _full_windows(reference.config)
+    start = _start(reference.config, windows)
+    for label in alike:
+        config = arms[label].config
+        if _start(config, windows).is_as(start):
             raise InputError(
-                f"Arm {label!r} ({' '.join(run.config.arm_overrides) or 'no overrides'}) changes "
+                f"Arm {label!r} ({' '.join(config.arm_overrides) or 'no overrides'}) changes "
                 f"nothing: on the same batch its loss and all its gradients are bit for bit those "
                 f"of {baseline!r}; give it an override that does something, or declare it in "
                 "study.controls."
@@ -200,7 +235,7 @@ def _loss_at_start(config: RunConfig) -> float:
 
 def _same_on_full_windows(one: PlannedRun, other: PlannedRun) -> bool:
     windows = _full_windows(other.config)
-    return _same(_start(one.config, windows), _start(other.config, windows))
+    return _start(one.config, windows).is_as(_start(other.config, windows))
 
 
 def warnings(config: RunConfig) -> list[str]:
@@ -246,22 +281,19 @@ WARNINGS: Sequence[tuple[Callable[[RunConfig], bool], str]] = (
 )
 
 
-def _same(one: Start, other: Start) -> bool:
-    return (
-        one.loss == other.loss
-        and one.tensors.keys() == other.tensors.keys()
-        and all(torch.equal(one.tensors[name], other.tensors[name]) for name in one.tensors)
-    )
+def _optimised_alike(one: RunConfig, other: RunConfig) -> bool:
+    """Return whether what shapes training beside the model is the same, as it takes effect."""
+    if _beside_the_model(one) != _beside_the_model(other):
+        return False
+    return one.schedule == other.schedule or _factors(one) == _factors(other)
 
 
-def _optimisation(config: RunConfig) -> list[Any]:
-    """Return what shapes training beside the model, as it takes effect."""
+def _beside_the_model(config: RunConfig) -> list[Any]:
+    data, trainer = config.data, config.trainer
+    steps, precision = trainer.max_steps, trainer.precision
+    return [config.optimizer, steps, data.corpus, data.batch_size, config.tokenizer, precision]
+
+
+def _factors(config: RunConfig) -> list[float]:
     total = config.trainer.max_steps
-    return [
-        config.optimizer,
-        [config.schedule.factor(step, total) for step in range(1, total + 1)],
-        config.data.corpus,
-        config.data.batch_size,
-        config.tokenizer,
-        config.trainer.precision,
-    ]
+    return [config.schedule.factor(step, total) for step in range(1, total + 1)]

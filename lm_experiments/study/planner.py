@@ -321,9 +321,9 @@ def _composed_or_reason(
 
 def _following_seed(config: DictConfig) -> tuple[str, ...]:
     """Return the keys whose values follow from ``seed``, and what follows from them in turn."""
-    ours = OmegaConf.masked_copy(config, [key for key in map(str, config) if key != "hydra"])
-    if _OF_SEED.search(OmegaConf.to_yaml(ours)) is None:
+    if _OF_SEED.search(str(OmegaConf.to_container(config, resolve=False))) is None:
         return ()
+    ours = OmegaConf.masked_copy(config, [key for key in map(str, config) if key != "hydra"])
     values = flat(plain(ours))
     ours.seed += 1
     keys = [key for key in differing_keys(values, flat(plain(ours))) if key != "seed"]

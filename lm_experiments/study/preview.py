@@ -48,7 +48,7 @@ def preview(
     if study is not None:
         checks.check_distinct(arms)
     if study is not None and (waiting or only):
-        starts = {arm: checks.look_at_start(arm, run) for arm, run in arms.items()}
+        starts = checks.look_at_starts(arms)
         checks.check_differences(arms, starts, study.baseline)
     unchanged = checks.find_unchanged(arms) if study is None and (waiting or only) else {}
     baseline = study.baseline if study else next(iter(arms))

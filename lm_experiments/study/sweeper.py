@@ -14,6 +14,7 @@ from hydra.plugins.sweeper import Sweeper
 from hydra.types import HydraContext, TaskFunction
 from omegaconf import DictConfig
 
+from lm_experiments.study.composer import Composer
 from lm_experiments.study.planner import Planner
 
 
@@ -35,8 +36,7 @@ class PlanningSweeper(Sweeper):
     def sweep(self, arguments: list[str]) -> Any:
         """Plan, train and report the runs described; SystemExit where one failed."""
         parser = OverridesParser.create(config_loader=self.loader)
-        planner = Planner(self.base, lambda words: self.loader.load_sweep_config(self.base, words))
-        planner.run(parser.parse_overrides(arguments))
+        Planner(self.base, Composer(self.base, self.loader)).run(parser.parse_overrides(arguments))
 
 
 def register() -> None:

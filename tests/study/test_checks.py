@@ -8,8 +8,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import torch
 
-from lm_experiments.study.checks import look_at_start, warnings
+from lm_experiments.study import checks
+from lm_experiments.study.checks import Start, look_at_start, look_at_starts, warnings
 from lm_experiments.study.plan import checked, planned
 from lm_experiments.training.config import RunConfig
 
@@ -55,6 +57,57 @@ def test_gated_layers_without_norms_fail_at_the_start(text_file: Path, cache_dir
     ungated = {"name": "none"}
     shallow = planned(config(text_file, cache_dir, norm=ungated, ffn={"name": "silu"}))
     assert not look_at_start("a", shallow).fails
+
+
+def test_arms_that_differ_in_what_comes_after_the_start_share_a_look(
+    text_file: Path, cache_dir: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    built, build = [], checks.build_model
+    monkeypatch.setattr(checks, "build_model", lambda *a: built.append(a) or build(*a))
+    given = values(text_file, cache_dir)
+    arms = {
+        "a": given,
+        "lr": given | {"optimizer": {"name": "adamw", "lr": 0.1}},
+        "steps": given | {"trainer": {"max_steps": 20}},
+        "seed": given | {"seed": 1},
+        "norm": values(text_file, cache_dir, norm={"name": "layernorm"}),
+        "split": given | {"data": given["data"] | {"split_seed": 9}},
+    }
+    starts = look_at_starts({arm: planned(checked(own)) for arm, own in arms.items()})
+    assert len(built) == 4
+    assert starts["a"] is starts["lr"] is starts["steps"]
+    others = [starts[arm] for arm in ("seed", "norm")]
+    assert not any(starts["a"].is_as(other) for other in others)
+    # A second look, by another model built alike, is the same bit for bit.
+    assert starts["a"].is_as(look_at_start("a", planned(checked(given))))
+
+
+def test_a_digest_tells_one_bit_and_one_name() -> None:
+    gradients = {"a": torch.tensor([0.0, 1.0]), "b": torch.tensor(2.0)}
+    digest = checks._digest(gradients)
+    assert digest == checks._digest({"b": gradients["b"], "a": torch.tensor([-0.0, 1.0])})
+    nearly = torch.nextafter(torch.tensor(1.0), torch.tensor(2.0))
+    assert digest != checks._digest(gradients | {"a": torch.stack([torch.tensor(0.0), nearly])})
+    assert digest != checks._digest({"b": gradients["a"], "a": gradients["b"]})
+    assert digest != checks._digest({"a": gradients["a"]})
+
+
+def test_a_start_that_is_no_number_equals_none() -> None:
+    start = Start(1.0, None, {"other": float("nan")}, "d")
+    assert not start.is_as(start)
+    assert Start(1.0, None, {"other": 1.0}, "d").is_as(Start(1.0, 2.0, {"other": 1.0}, "d"))
+
+
+def test_schedules_that_come_to_the_same_are_alike(text_file: Path, cache_dir: Path) -> None:
+    given = values(text_file, cache_dir)
+    one, other = ({"name": "cosine", "warmup_steps": steps} for steps in (None, 0))
+    steps = {"name": "cosine", "warmup_steps": 1}
+    configs = [checked(given | {"schedule": schedule}) for schedule in (one, other, steps)]
+    longer = checked(given | {"trainer": {"max_steps": 20}})
+    alike = [[checks._optimised_alike(a, b) for b in configs] for a in configs]
+    expected = [[checks._factors(a) == checks._factors(b) for b in configs] for a in configs]
+    assert alike == expected
+    assert not checks._optimised_alike(configs[0], longer)
 
 
 WARNED = {
