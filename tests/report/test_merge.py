@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import json
+import os
 from collections.abc import Callable, Sequence
 from functools import cache
 from pathlib import Path
@@ -72,6 +73,20 @@ def test_arms_and_seeds_of_all_sweeps_are_there_and_each_run_once(sweeps: Sweeps
     for name in ("a", "b"):
         assert [e.look.tested for e in read_ledger(sweeps(name).root) if e.event == LOOK] == [True]
         assert not (sweeps(name).root / "table.md").exists()
+
+
+def test_a_sweep_that_only_others_may_write_is_merged_without_a_trace(
+    sweeps: Sweeps, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name in ("a", "b"):
+        sweeps(name).done(name, LOSSES)
+        sweeps(name).plan()
+    access = os.access
+    locked = sweeps("b").root
+    monkeypatch.setattr(os, "access", lambda path, mode: path != locked and access(path, mode))
+    merged_report([sweeps("a").root, locked])
+    looks = [[e.event for e in read_ledger(sweeps(n).root)].count(LOOK) for n in ("a", "b")]
+    assert looks == [1, 0]
 
 
 def test_of_a_run_in_two_folders_the_finished_one_counts(sweeps: Sweeps) -> None:
