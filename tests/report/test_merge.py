@@ -91,10 +91,14 @@ def test_a_sweep_that_only_others_may_write_is_merged_without_a_trace(
 
 def test_of_a_run_in_two_folders_the_finished_one_counts(sweeps: Sweeps) -> None:
     sweeps("a").run("base", 0)
+    sweeps("a").done("relu", {0: 3.0})
     sweeps("b").done("base", {0: 3.0})
-    table = merged(sweeps("a"), sweeps("b"))
-    assert [run.status for run in table.sweep.runs] == ["done"]
-    assert table.sweep.runs[0].directory.parent == sweeps("b").root
+    sweeps("b").run("relu", 0)
+    runs = merged(sweeps("a"), sweeps("b")).sweep.runs
+    assert [(run.arm, run.status, run.directory.parent.name) for run in runs] == [
+        ("base", "done", "b"),
+        ("relu", "done", "a"),
+    ]
 
 
 def test_what_is_configured_alike_is_one_arm_whatever_it_is_called(sweeps: Sweeps) -> None:
