@@ -71,12 +71,12 @@ def take_runs(runs: Sequence[PlannedRun]) -> None:
         if run.source is not None:
             by_folder.setdefault(run.source.parent, []).append(run)
     for folder, there in by_folder.items():
-        ready = [run for run in there if _done(run, _make)]
+        ready = [run for run in there if _tried(run, _make)]
         if ready:
             # Told first: no result may lie here without a word of where it came from.
             ledger.append(ready[0].directory.parent, ledger.TAKEN, _origin(folder, ready))
         for run in ready:
-            _done(run, _copy)
+            _tried(run, _copy)
 
 
 def _from(
@@ -139,10 +139,10 @@ def _finished(directory: Path, run: PlannedRun) -> Result | None:
     if result is None or result.status != DONE or is_held(directory / LOCK):
         return None
     same = (result.config_hash, result.code_hash) == (run.config_hash, training_hash())
-    return result if same and result.code_hash else None
+    return result if same else None
 
 
-def _done(run: PlannedRun, step: Callable[[PlannedRun], None]) -> bool:
+def _tried(run: PlannedRun, step: Callable[[PlannedRun], None]) -> bool:
     """Do a step of taking a run; return whether it could be done, and say where not."""
     try:
         step(run)

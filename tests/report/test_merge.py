@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import json
+import os
 from collections.abc import Callable, Sequence
 from functools import cache
 from pathlib import Path
@@ -74,12 +75,30 @@ def test_arms_and_seeds_of_all_sweeps_are_there_and_each_run_once(sweeps: Sweeps
         assert not (sweeps(name).root / "table.md").exists()
 
 
+def test_a_sweep_that_only_others_may_write_is_merged_without_a_trace(
+    sweeps: Sweeps, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name in ("a", "b"):
+        sweeps(name).done(name, LOSSES)
+        sweeps(name).plan()
+    access = os.access
+    locked = sweeps("b").root
+    monkeypatch.setattr(os, "access", lambda path, mode: path != locked and access(path, mode))
+    merged_report([sweeps("a").root, locked])
+    looks = [[e.event for e in read_ledger(sweeps(n).root)].count(LOOK) for n in ("a", "b")]
+    assert looks == [1, 0]
+
+
 def test_of_a_run_in_two_folders_the_finished_one_counts(sweeps: Sweeps) -> None:
     sweeps("a").run("base", 0)
+    sweeps("a").done("relu", {0: 3.0})
     sweeps("b").done("base", {0: 3.0})
-    table = merged(sweeps("a"), sweeps("b"))
-    assert [run.status for run in table.sweep.runs] == ["done"]
-    assert table.sweep.runs[0].directory.parent == sweeps("b").root
+    sweeps("b").run("relu", 0)
+    runs = merged(sweeps("a"), sweeps("b")).sweep.runs
+    assert [(run.arm, run.status, run.directory.parent.name) for run in runs] == [
+        ("base", "done", "b"),
+        ("relu", "done", "a"),
+    ]
 
 
 def test_what_is_configured_alike_is_one_arm_whatever_it_is_called(sweeps: Sweeps) -> None:
