@@ -218,7 +218,7 @@ def _counts(runs: Sequence[PlannedRun], waiting: Sequence[PlannedRun]) -> str:
     text += f"seed{'s' if len(seeds) > 1 else ''} {listed}"
     if repeated := len(runs) - count:
         text += f" ({repeated} more are the same run as one of these: counted once)"
-    return f"{text}; {count - len(waiting)} done already, {len(waiting)} to train"
+    return f"{text}; {count - len(waiting):,} done already, {len(waiting):,} to train"
 
 
 def _resources(runs: Sequence[PlannedRun], launcher: Launcher | None) -> str:
