@@ -9,6 +9,7 @@ from typing import Any
 
 from lm_experiments.errors import InputError
 from lm_experiments.launch.memory import gibibytes
+from lm_experiments.rundir.words import counted
 
 AUTO = "auto"
 
@@ -218,13 +219,10 @@ def _check_memory(
 def _sentence(
     nodes: Sequence[Node], where: str, cpus: float, gpus: float, slots: int, demand: Demand
 ) -> str:
-    parts = [f"{gpus:g} GPU{'s' if gpus > 1 else ''}"] if gpus else []
-    parts.append(f"{cpus:g} CPU{'s' if cpus > 1 else ''}")
+    parts = [*([counted(gpus, "GPU")] if gpus else []), counted(cpus, "CPU")]
     known = [node.gpu_memory if gpus else node.memory for node in nodes]
     free = min((size for size in known if size is not None), default=None)
-    text = (
-        f"{slots} run{'s' if slots > 1 else ''} at once on {where}, each with {' and '.join(parts)}"
-    )
+    text = f"{counted(slots, 'run')} at once on {where}, each with {' and '.join(parts)}"
     if free is None:
         return f"{text}; one needs about {gibibytes(demand.memory)}."
     place = " on each GPU" if gpus else ""

@@ -18,6 +18,7 @@ from lm_experiments.launch.processes import train_one_after_another
 from lm_experiments.launch.resources import Demand, Resources, Share
 from lm_experiments.launch.task import Policy, Task
 from lm_experiments.rundir.results import FAILED, WAITING, RunError, run_status
+from lm_experiments.rundir.words import counted
 from lm_experiments.training.signals import StopSignals
 
 # The options that submitit has for every kind of cluster; others carry the cluster's name.
@@ -54,7 +55,8 @@ def slurm_share(asked: Resources, demand: Demand, launcher: DictConfig) -> Share
         )
     slots = int(launcher.array_parallelism)
     text = (
-        f"one job per run, {slots} at once at most, each with {gpus:g} GPUs and {cpus:g} CPUs for "
+        f"one job per run, {slots} at once at most, each with {counted(gpus, 'GPU')} and "
+        f"{counted(cpus, 'CPU')} for "
         f"{launcher.timeout_min} min at a time; one needs about {gibibytes(demand.memory)}."
     )
     return Share(cpus, gpus, slots, int(cpus), text)

@@ -1,4 +1,4 @@
-"""Durations and sizes as people say them, and columns as they read them."""
+"""Durations, sizes and counts as people say them, and columns as they read them."""
 
 from __future__ import annotations
 
@@ -29,6 +29,11 @@ def size(count: float) -> str:
             return f"{count:.0f} {unit}" if unit == "bytes" else f"{count:.1f} {unit}"
         count /= 1000
     return f"{count:.1f} TB"
+
+
+def counted(count: float, noun: str) -> str:
+    """Return a count with its noun, such as 1 run, 0.25 GPU, 0 runs or 1,200 runs."""
+    return f"{count:,g} {noun}{'' if 0 < count <= 1 else 's'}"
 
 
 def aligned(rows: Sequence[Sequence[str]], numbers: bool = False) -> list[str]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import time
+from collections import Counter
 from collections.abc import Callable, Sequence
 from contextlib import nullcontext
 from dataclasses import dataclass
@@ -73,10 +74,11 @@ class Estimates:
         One that raises is left out: its run will say why.
         """
         models = {_model_of(run.config): run for run in reversed(runs)}
+        times = Counter(_model_of(run.config) for run in runs)
         started = time.perf_counter()
         for name, run in reversed(models.items()):
             spent = time.perf_counter() - started
-            told = sum(self.seconds(other) or 0.0 for other in runs)
+            told = sum((self.seconds(models[name]) or 0.0) * times[name] for name in models)
             # Code of the user's own could end this process.
             if self._costs and (spent > TIMING_SHARE * told or run.config.code_paths):
                 return

@@ -12,7 +12,7 @@ from lm_experiments.launch.launcher import Launcher
 from lm_experiments.report.time_left import Pace, Timing, last_end, whole_seconds
 from lm_experiments.rundir.results import DONE
 from lm_experiments.rundir.study import TUNE, Study
-from lm_experiments.rundir.words import aligned, duration
+from lm_experiments.rundir.words import aligned, counted, duration
 from lm_experiments.source import training_hash
 from lm_experiments.study import checks
 from lm_experiments.study.estimate import Estimates
@@ -213,20 +213,16 @@ def _counts(runs: Sequence[PlannedRun], waiting: Sequence[PlannedRun]) -> str:
     count = len(distinct(runs))
     arms = len({run.config.arm for run in runs})
     seeds = sorted({run.config.seed for run in runs})
-    text = f"{_number(count, 'run')}: {_number(arms, 'arm')}, "
+    text = f"{counted(count, 'run')}: {counted(arms, 'arm')}, "
     whole = len(seeds) > SHOWN_ARMS and seeds == list(range(seeds[0], seeds[-1] + 1))
     listed = f"{seeds[0]} to {seeds[-1]}" if whole else ", ".join(map(str, seeds))
     text += f"seed{'s' if len(seeds) > 1 else ''} {listed}"
     if repeated := len(runs) - count:
         text += f" ({repeated} more are the same run as one of these: counted once)"
     sources = Counter(str(run.source.parent) for run in distinct(runs) if run.source)
-    taken = "".join(f"{number} taken from {folder}, " for folder, number in sources.items())
+    taken = "".join(f"{number:,} taken from {folder}, " for folder, number in sources.items())
     done = count - len(waiting) - sources.total()
-    return f"{text}; {done} done already, {taken}{len(waiting)} to train"
-
-
-def _number(count: int, noun: str) -> str:
-    return f"{count} {noun}" if count == 1 else f"{count} {noun}s"
+    return f"{text}; {done:,} done already, {taken}{len(waiting):,} to train"
 
 
 def _resources(runs: Sequence[PlannedRun], launcher: Launcher | None) -> str:

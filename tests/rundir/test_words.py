@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from lm_experiments.rundir.words import duration, size
+from lm_experiments.rundir.words import counted, duration, size
 
 
 @pytest.mark.parametrize(
@@ -32,3 +32,11 @@ def test_durations_are_said_as_people_say_them(seconds: float, words: str) -> No
 )
 def test_sizes_are_said_as_people_say_them(count: float, words: str) -> None:
     assert size(count) == words
+
+
+@pytest.mark.parametrize(
+    ("count", "words"),
+    [(1, "1 run"), (0, "0 runs"), (2, "2 runs"), (0.25, "0.25 run"), (1200, "1,200 runs")],
+)
+def test_counts_have_their_noun_in_its_form(count: float, words: str) -> None:
+    assert counted(count, "run") == words

@@ -38,6 +38,7 @@ class Planned:
     spec: RunSpec = field(default_factory=RunSpec)
     changes: tuple[str, ...] = ()
     by_seed: tuple[str, ...] = ()
+    seconds: float | None = None
 
     @property
     def config_hash(self) -> str:

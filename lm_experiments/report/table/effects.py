@@ -10,6 +10,7 @@ from lm_experiments.report.statistics.verdicts import LEVEL
 from lm_experiments.report.table.columns import UNITS, bounds_text, p_text
 from lm_experiments.report.table.rows import Table
 from lm_experiments.report.table.warnings import listed
+from lm_experiments.rundir.words import counted
 
 if TYPE_CHECKING:
     from lm_experiments.report.statistics.factorial import Effect, Effects
@@ -56,7 +57,8 @@ def effect_notes(table: Table) -> list[str]:
     lines = [_reading(table, effects), *_answers(effects)]
     if left_out:
         lines.append(
-            f"Left out: {left_out} interactions with p of {LEVEL:g} or more; table.json has all."
+            f"Left out: {counted(left_out, 'interaction')} with p of {LEVEL:g} or more; "
+            "table.json has all."
         )
     return lines
 

@@ -24,6 +24,7 @@ from lm_experiments.rundir.ledger import taken_from
 from lm_experiments.rundir.names import LOG
 from lm_experiments.rundir.results import FAILED, WAITING
 from lm_experiments.rundir.study import FEWEST_SEEDS, Tuning
+from lm_experiments.rundir.words import counted
 
 ONE_SEED = (
     "One seed per arm: differences are exploratory and no arm is claimed to be better (n = 1). "
@@ -56,7 +57,7 @@ def headline(table: Table) -> str:
     outcomes = Counter(run.outcome for run in runs)
     outcomes[WAITING] += len(table.sweep.pending)
     counts = ", ".join(f"{n} {outcome}" for outcome, n in outcomes.items() if n)
-    arms = f"{len(table.rows)} {'arm' if len(table.rows) == 1 else 'arms'}"
+    arms = counted(len(table.rows), "arm")
     if not table.sweep.complete:
         return f"UNFINISHED: {finished} of {total} runs finished, {arms} ({counts})."
     return f"{arms}, {total} of {total} runs finished ({counts})."
