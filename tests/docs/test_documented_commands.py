@@ -31,15 +31,17 @@ TRAINED = ("trainer.threads=1", "logger=none", "size=tiny", "data.val_fraction=0
 # Found before the interpreter by a block of commands: it trains less than was typed.
 PYTHON = """\
 #!{python}
-import os, sys
+import os, pathlib, sys
 words = sys.argv[1:]
 if words[:1] == ["scripts/train.py"] and "--help" not in words:
     words = [word for word in words if not word.startswith("trainer.max_steps=")]
-    given = {{word.split("=")[0] for word in words}}
+    given = {{word.split("=")[0]: word.partition("=")[2] for word in words}}
     # Another corpus or logger has options of its own.
     chosen = {{key.split(".")[0] for key in given if key.startswith(("data", "logger"))}}
-    one_seed = ["seed=0"] if "study" in given else []
-    for word in (*{trained}, *one_seed):
+    study = pathlib.Path(given.get("study", "")).stem
+    # The folder of a study is named after the words that are typed beside it.
+    of_study = ["seed=0", f"name={{study}}"] if study else []
+    for word in (*{trained}, *of_study):
         key = word.split("=")[0]
         if key not in given and key.split(".")[0] not in chosen:
             words.append(word)
