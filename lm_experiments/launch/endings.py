@@ -133,6 +133,11 @@ class Attempts:
         self._allowed = {FAILED: retries, LOST: LOST_RETRIES}
         self._made: Counter[str] = Counter()
 
+    @property
+    def is_last(self) -> bool:
+        """Whether the run is not tried again if it fails."""
+        return self._made[FAILED] >= self._allowed[FAILED]
+
     def again(self, directory: Path, ending: Ending) -> bool:
         """Return whether to train the run once more after this ending."""
         status, allowed = ending.status, self._allowed.get(ending.status, 0)

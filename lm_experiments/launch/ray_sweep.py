@@ -12,7 +12,13 @@ from typing import Any
 
 from lm_experiments.launch.endings import LOST, Attempts, Ending, failed, finish
 from lm_experiments.launch.ray_cluster import Cluster, check_versions, in_time, training_nodes
-from lm_experiments.launch.ray_worker import RemoteTask, pack, train_remotely, unpack
+from lm_experiments.launch.ray_worker import (
+    RemoteTask,
+    ask_to_stop,
+    pack,
+    train_remotely,
+    unpack,
+)
 from lm_experiments.launch.resources import Share
 from lm_experiments.launch.task import Policy, Task
 from lm_experiments.rundir.results import INTERRUPTED, RunError
@@ -81,6 +87,7 @@ class _Sweep:
             stop_key=self.stop_key,
             environment=passed if self.is_remote else {},
             packed=[] if self.all_shared else [ray.put(pack(absolute.directory))],
+            ends_sweep=self.policy.stop_on_failure and self.attempts[task.directory].is_last,
         )
         reference = self.function.remote(remote)
         reference.future().add_done_callback(lambda _: self.ended.put(reference))
@@ -115,9 +122,7 @@ class _Sweep:
 
     def _stop(self) -> None:
         """Let the runs that are being trained save themselves, and wait until they have."""
-        from ray.experimental.internal_kv import _internal_kv_put
-
-        if not in_time(lambda: _internal_kv_put(self.stop_key, b"1"), ANSWER_SECONDS):
+        if not in_time(lambda: ask_to_stop(self.stop_key), ANSWER_SECONDS):
             return
         deadline = time.monotonic() + STOP_SECONDS
         while self.open and time.monotonic() < deadline:

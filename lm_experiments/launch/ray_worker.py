@@ -24,7 +24,7 @@ from lm_experiments.launch.endings import ELSEWHERE, Ending
 from lm_experiments.launch.processes import train
 from lm_experiments.launch.task import Task
 from lm_experiments.rundir.names import LOCK, RESULT
-from lm_experiments.rundir.results import INTERRUPTED
+from lm_experiments.rundir.results import FAILED, INTERRUPTED
 
 LOOK_EVERY = 0.25
 STOP_SIGNAL = signal.SIGUSR1
@@ -43,6 +43,7 @@ class RemoteTask:
         stop_key: the key under which the cluster is told that the sweep stops.
         environment: variables that the run needs.
         packed: the run directory as a tar file, where it is not shared: a reference in a list.
+        ends_sweep: whether the sweep ends if it fails.
     """
 
     task: Task
@@ -51,6 +52,7 @@ class RemoteTask:
     stop_key: bytes
     environment: dict[str, str] = field(default_factory=dict)
     packed: list[Any] = field(default_factory=list)
+    ends_sweep: bool = False
 
 
 def train_remotely(remote: RemoteTask) -> tuple[Ending, bytes | None]:
@@ -62,11 +64,15 @@ def train_remotely(remote: RemoteTask) -> tuple[Ending, bytes | None]:
     _prepare(remote)
     if _asked_to_stop(remote.stop_key):
         return Ending(INTERRUPTED, STOP_SIGNAL), None
+    task, is_shared = remote.task, Path(remote.shared).exists()
     with _stopped_by(remote.stop_key):
-        if Path(remote.shared).exists():
-            return _train(remote.task), None
-        task = replace(remote.task, directory=_unpacked(remote))
-        return _train(task), pack(task.directory)
+        if not is_shared:
+            task = replace(task, directory=_unpacked(remote))
+        ending = _train(task)
+    if remote.ends_sweep and ending.status == FAILED:
+        # Before the next run takes this one's place, and not when the sweep has heard of it.
+        ask_to_stop(remote.stop_key)
+    return ending, None if is_shared else pack(task.directory)
 
 
 def pack(directory: Path) -> bytes:
@@ -112,6 +118,13 @@ def _unpacked(remote: RemoteTask) -> Path:
     directory = folder / there.parent.name / there.name
     unpack(ray.get(remote.packed[0]), directory)
     return directory
+
+
+def ask_to_stop(key: bytes) -> None:
+    """Tell all workers that the sweep stops."""
+    from ray.experimental.internal_kv import _internal_kv_put
+
+    _internal_kv_put(key, b"1")
 
 
 def _asked_to_stop(key: bytes) -> bool:

@@ -6,6 +6,8 @@ import dataclasses
 import os
 import shutil
 import signal
+import subprocess
+import time
 from collections.abc import Sequence
 from typing import Any
 
@@ -17,7 +19,7 @@ from lm_experiments.launch.memory import gibibytes
 from lm_experiments.launch.processes import train_one_after_another
 from lm_experiments.launch.resources import Demand, Resources, Share
 from lm_experiments.launch.task import Policy, Task
-from lm_experiments.rundir.results import FAILED, WAITING, RunError, run_status
+from lm_experiments.rundir.results import FAILED, INTERRUPTED, WAITING, RunError, run_status
 from lm_experiments.rundir.words import counted
 from lm_experiments.training.signals import StopSignals
 
@@ -26,6 +28,9 @@ COMMON = {"name", "nodes", "mem_gb", "timeout_min", "stderr_to_stdout"}
 COMMON |= {"cpus_per_task", "gpus_per_node", "tasks_per_node"}
 # Cores for each process of a run, since those of the cluster are not known here.
 CPUS = 4
+# How long sacct may call a job ended that is being queued again, and how often it is asked.
+AGAIN_SECONDS = 60.0
+LOOK_EVERY = 2.0
 # Sent to a run so that it saves itself, whatever signal the job got.
 SAVE = signal.SIGUSR1
 
@@ -83,15 +88,55 @@ def train_as_jobs(
     failed run ends the sweep.
     """
     executor = _executor("slurm" if kind == "slurm" else "local", options, share)
-    jobs = executor.map_array(Job(policy), tasks)
+    jobs = _submitted(executor, Job(policy), tasks)
     for job, task in zip(jobs, tasks, strict=True):
-        if job.exception() is not None and run_status(task.directory) == WAITING:
-            lost = f"Job {job.job_id} ended without a result; its log is {job.paths.stdout}."
+        _wait_for(job)
+        status, log = run_status(task.directory), f"its log is {job.paths.stdout}."
+        if status == WAITING:
+            lost = f"Job {job.job_id} ended without a result; {log}"
             failed(task.directory, RunError("ProcessDied", lost, None))
+        elif status == INTERRUPTED:
+            print(f"Job {job.job_id} ended before its run {task.directory.name} did; {log}")
         if policy.stop_on_failure and run_status(task.directory) == FAILED:
             for other in jobs:
                 other.cancel(check=False)
             raise SystemExit(1)
+
+
+def _submitted(executor: Any, work: Job, tasks: Sequence[Task]) -> list[Any]:
+    """Return the jobs of the tasks; an InputError with what the scheduler said if it takes none."""
+    from submitit.core.utils import FailedJobError
+
+    try:
+        return list(executor.map_array(work, tasks))
+    except (FailedJobError, subprocess.CalledProcessError) as error:
+        said = (str(error).strip().splitlines() or ["nothing"])[-1]
+        raise InputError(
+            f"SLURM did not take the jobs: {said}; type other hydra.launcher options."
+        ) from error
+
+
+def _wait_for(job: Any) -> None:
+    """Wait until a job has ended for good.
+
+    One that is queued again ends first, and for a while sacct may tell of the end alone.
+    """
+    job.wait()
+    while not job.paths.result_pickle.exists() and _is_queued_again(job):
+        job.wait()
+
+
+def _is_queued_again(job: Any) -> bool:
+    deadline = time.monotonic() + AGAIN_SECONDS
+    while time.monotonic() < deadline:
+        time.sleep(LOOK_EVERY)
+        # It does not ask again about a job that it takes for ended.
+        job.watcher.clear()
+        if not job.done(force_check=True):
+            return True
+        if job.paths.result_pickle.exists():
+            return False
+    return False
 
 
 class Job:

@@ -5,12 +5,15 @@ from __future__ import annotations
 import os
 import signal
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 from fake_slurm import install
 from harness.processes import Command, Place, until
 from harness.runs import result
 from spans import at_once, notes
+
+from lm_experiments.launch import slurm
 
 pytest.importorskip("submitit")
 PINNED = ("trainer.accelerator=cpu", "resources.cpus=1")
@@ -71,6 +74,61 @@ def _training(place: Place, command: Command) -> Path:
 
     until(stepped, 120, "the first run to train", command)
     return next(place.folder.glob("runs/p/*-s0-*"))
+
+
+class Told:
+    """A job of which sacct tells one state after another; its result comes with the last."""
+
+    def __init__(self, folder: Path, *states: bool) -> None:
+        self.states = list(states)
+        self.paths = SimpleNamespace(result_pickle=folder / "result.pkl")
+        self.watcher = SimpleNamespace(clear=lambda: None)
+
+    def done(self, force_check: bool = False) -> bool:
+        ended = self.states.pop(0) if self.states else True
+        if not self.states:
+            self.paths.result_pickle.touch()
+        return ended
+
+    def wait(self) -> None:
+        while not self.done():
+            pass
+
+
+@pytest.mark.parametrize(
+    "states", [(True, True, False, False, True), (True, True, True), (False, True, False, True)]
+)
+def test_a_job_that_is_told_to_have_ended_may_go_on(
+    states: tuple[bool, ...], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(slurm, "LOOK_EVERY", 0)
+    job = Told(tmp_path, *states)
+    slurm._wait_for(job)
+    assert job.states == []
+
+
+def test_a_job_that_has_ended_without_a_result_is_waited_for_in_bounded_time(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(slurm, "LOOK_EVERY", 0)
+    monkeypatch.setattr(slurm, "AGAIN_SECONDS", 0.01)
+    job = Told(tmp_path, *[True] * 10**6)
+    slurm._wait_for(job)
+    assert not job.paths.result_pickle.exists()
+
+
+def test_what_sbatch_says_is_told_in_one_sentence(place: Place) -> None:
+    environment = install(place.folder)
+    sbatch = place.folder / "bin" / "sbatch"
+    sbatch.write_text(
+        "#!/bin/sh\necho 'sbatch: error: invalid partition specified: x' >&2\nexit 1\n"
+    )
+    answer = place.train(
+        "placement=pre,post", "hydra/launcher=slurm", *PINNED, "name=b", **environment
+    )
+    assert answer.code == 2, answer.text
+    assert "error: SLURM did not take the jobs: sbatch: error: invalid partition" in answer.text
+    assert "Traceback" not in answer.text
 
 
 @pytest.mark.slow
