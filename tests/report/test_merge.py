@@ -21,6 +21,7 @@ from lm_experiments.report.table.notes import headline, notes
 from lm_experiments.report.table.rows import Table
 from lm_experiments.rundir.identity import Identity, write_identity
 from lm_experiments.rundir.ledger import LOOK, read_ledger
+from lm_experiments.rundir.study import REPORT
 from lm_experiments.study.reproduce import draw_cells
 
 LOSSES = {0: 3.0, 1: 3.1, 2: 3.05}
@@ -156,6 +157,17 @@ def test_nothing_is_tested_before_all_sweeps_are_finished(sweeps: Sweeps) -> Non
     assert not table.sweep.complete
     assert not table.tested
     assert headline(table).startswith("UNFINISHED: 5 of 6 runs finished")
+
+
+def test_what_a_study_still_plans_is_missing_from_the_merged_table(
+    sweeps: Sweeps, study: StudyFactory
+) -> None:
+    sweeps("a").done("mine", LOSSES, **KNOWN)
+    for arm in study.arms:
+        study.add(arm, 0, REPORT)
+    table = merged_report([sweeps("a").plan(), study.plan()]).table
+    assert not table.sweep.complete
+    assert headline(table).startswith("UNFINISHED: 8 of 28 runs finished")
 
 
 def test_a_table_that_is_written_leads_to_its_runs(sweeps: Sweeps, tmp_path: Path) -> None:
