@@ -14,7 +14,7 @@ from rich.text import Text
 from lm_experiments.cli.arguments import answered, script_parser
 from lm_experiments.errors import InputError
 from lm_experiments.report.progress import STATES, RunStatus, SweepStatus, summary, sweep_status
-from lm_experiments.report.table.fit import SHORTENED, Cells, Fitted, fitted
+from lm_experiments.report.table.fit import IMPORTANT, SHORTENED, Cells, Fitted, fitted
 from lm_experiments.rundir.results import DONE, FAILED, INTERRUPTED, OK, RUNNING, WAITING
 from lm_experiments.rundir.words import aligned, duration
 
@@ -125,7 +125,7 @@ def _fitted(runs: Sequence[RunStatus], width: int) -> Fitted:
         Cells("state", cells[0], styles=styles),
         Cells("run", cells[1], breaks=SHORTENED),
         Cells("step", cells[2], rank=2),
-        Cells("loss", cells[3], rank=3),
+        Cells("loss", cells[3], rank=IMPORTANT),
         Cells("speed", cells[4], rank=1),
         Cells("time", cells[5]),
     ]
