@@ -28,7 +28,8 @@ this is a table; elsewhere each run is one line. Nothing is changed, and a sweep
 is not disturbed.
 
 A run is running while a process has its lock; without a process and without a result it was
-interrupted. The time left is estimated from the runs that have ended, or from the running ones."""
+interrupted. The time left is learned from the runs that have ended; an arm without one takes what
+the plan expected, as far as that was right of the others."""
 EXAMPLES = """\
 examples:
   python scripts/status.py runs/grid
