@@ -14,7 +14,7 @@ from rich.text import Text
 from lm_experiments.cli.arguments import answered, script_parser
 from lm_experiments.errors import InputError
 from lm_experiments.report.progress import STATES, RunStatus, SweepStatus, summary, sweep_status
-from lm_experiments.report.table.fit import SHORTENED, Cells, Fitted, fitted
+from lm_experiments.report.table.fit import IMPORTANT, SHORTENED, Cells, Fitted, fitted
 from lm_experiments.rundir.results import DONE, FAILED, INTERRUPTED, OK, RUNNING, WAITING
 from lm_experiments.rundir.sweeps import command_here
 from lm_experiments.rundir.words import aligned, duration
@@ -29,7 +29,8 @@ this is a table; elsewhere each run is one line. Nothing is changed, and a sweep
 is not disturbed.
 
 A run is running while a process has its lock; without a process and without a result it was
-interrupted. The time left is estimated from the runs that have ended, or from the running ones."""
+interrupted. The time left is learned from the runs that have ended; an arm without one takes what
+the plan expected, as far as that was right of the others."""
 EXAMPLES = """\
 examples:
   python scripts/status.py runs/grid
@@ -126,7 +127,7 @@ def _fitted(runs: Sequence[RunStatus], width: int) -> Fitted:
         Cells("state", cells[0], styles=styles),
         Cells("run", cells[1], breaks=SHORTENED),
         Cells("step", cells[2], rank=2),
-        Cells("loss", cells[3], rank=3),
+        Cells("loss", cells[3], rank=IMPORTANT),
         Cells("speed", cells[4], rank=1),
         Cells("time", cells[5]),
     ]

@@ -13,6 +13,7 @@ from statistics import median
 import torch
 from torch import Tensor
 
+from lm_experiments.launch.memory import free_memory, run_bytes
 from lm_experiments.model import build_model
 from lm_experiments.study import checks
 from lm_experiments.study.plan import PlannedRun, corpus_of
@@ -125,6 +126,10 @@ def _model_of(config: RunConfig) -> str:
 
 
 def _timed_or_none(run: PlannedRun) -> Cost | None:
+    free = free_memory() if find_device(run.config).type == "cpu" else None
+    if free is not None and run_bytes(run.config) > free:
+        # The kernel would end this process.
+        return None
     try:
         return _timed(run)
     except Exception:

@@ -16,6 +16,8 @@ from hydra.core.config_store import ConfigStore
 from lm_experiments.cli import main as console
 from lm_experiments.cli.help import offer_help
 from lm_experiments.invocation import as_typed, command_line
+from lm_experiments.study import sweeper
+from lm_experiments.study.choices import offer_choices
 
 
 @pytest.mark.parametrize("words", [[], ["--help"]])
@@ -65,6 +67,8 @@ def test_a_command_line_can_be_typed_again(monkeypatch: pytest.MonkeyPatch) -> N
 
 def test_the_help_of_training_is_in_the_form_typed(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(sys, "argv", ["lm-experiments train", "--help"])
+    offer_choices()
+    sweeper.register()
     offer_help()
     text = ConfigStore.instance().load("hydra/help/lm_experiments.yaml").node.template
     assert "lm-experiments train -m placement=pre,post" in text

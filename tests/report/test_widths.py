@@ -99,6 +99,15 @@ def test_words_are_kept_whole_where_a_cell_goes_on_in_the_next_line(width: int) 
         }
 
 
+def test_a_number_stays_on_one_line_however_long() -> None:
+    cells = [
+        Cells("arm", NAMES, breaks=ANYWHERE),
+        Cells("tokens", ["1,234,567,890,123,456,789"] * 5),
+    ]
+    for width in (30, 38, 60):
+        assert "\n".join(lines(fitted(cells, width), width)).count(cells[1].texts[0]) == 5
+
+
 def test_what_is_least_important_goes_first_and_is_named() -> None:
     dropped = [fitted(every_column(), width).dropped for width in WIDTHS]
     assert dropped[0][:8] == tuple(f"cost {i}" for i in range(1, 9))

@@ -157,8 +157,8 @@ def test_a_watched_screen_is_renewed_and_keeps_to_the_terminals_height(
     lines = capture.get().splitlines()
     assert len(lines) <= 12
     # What needs attention comes first; what is done can wait.
-    assert lines[1].startswith("failed")
-    assert any("... and 7 more" in line for line in lines)
+    assert lines[2].startswith("failed")
+    assert any("... and 8 more" in line for line in lines)
     assert any("1 of 12 done" in line for line in lines)
     status_view.watch(grid, 1.0, console)
     assert isinstance(console.file, io.StringIO)
@@ -224,3 +224,27 @@ def test_what_cannot_be_shown_is_refused_in_one_sentence(
     error = capsys.readouterr().err
     assert sentence in error
     assert len(error.strip().splitlines()) == 1
+
+
+@pytest.mark.parametrize("width", [60, 80, 100, 120])
+def test_a_narrow_terminal_keeps_numbers_whole_and_names_apart(grid: Path, width: int) -> None:
+    record = read_sweep(grid)
+    assert record is not None
+    long = "model.attention_pattern=[local,local,global] model.norm.eps=1e-06 ffn=swiglu"
+    rows = [dataclasses.replace(row, arm=f"{long} {row.arm}") for row in record.runs]
+    write_sweep(grid, dataclasses.replace(record, runs=rows))
+    status = sweep_status(grid)
+    view = status_view._fitted(status.runs, width)
+    probe = Console(width=width, color_system=None)
+    with probe.capture() as capture:
+        probe.print(view.table)
+    lines = capture.get().splitlines()
+    assert max(map(len, lines)) <= width
+    assert "…" not in capture.get()
+    # Waiting runs differ in their names alone.
+    assert len(set(lines[2:])) == len(status.runs)
+    for cell in ("val 3.2500", "step 1,000 of 2,000", "1,234 tokens/s"):
+        title = {"v": "loss", "s": "step", "1": "speed"}[cell[0]]
+        assert (cell in capture.get()) == (title not in view.dropped)
+    assert any("about 13 s left" in line for line in lines)
+    assert "loss" not in view.dropped

@@ -69,7 +69,7 @@ def test_groups_are_the_folders_and_the_components() -> None:
         ("hydra/sweeper=basic", "-m key=a,b"),
         ("hydra.sweeper.params.seed=1", "-m key=a,b"),
         ("~position", "type position=none"),
-        ("~optimizer", "type optimizer=..., of adamw"),
+        ("~optimizer", "type optimizer=...; optimizer can be adamw"),
         ("logger=null", "type logger=none"),
         ("~model.dropout", "another value"),
     ],

@@ -170,3 +170,12 @@ def test_what_was_expected_is_kept_with_each_planned_run(train: Callable[..., An
     assert train(*PAIR, "name=it").code == 0
     again = json.loads(Path("runs/it/sweep.json").read_text())["runs"]
     assert [row["seconds"] for row in again] == first
+
+
+def test_a_model_that_does_not_fit_the_memory_is_not_timed(
+    run: PlannedRun, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(estimate, "free_memory", lambda: 1 << 20)
+    estimates = Estimates()
+    estimates.time([run])
+    assert estimates.seconds(run) is None
