@@ -23,6 +23,7 @@ from lm_experiments.invocation import as_typed
 from lm_experiments.study.choices import choices
 from lm_experiments.study.hints import meant
 from lm_experiments.study.keys import SHORT
+from lm_experiments.study.words import parted
 
 WIDTH = 80
 FLAGS = ("--help", "-h")
@@ -92,9 +93,8 @@ def _offer(program: str, text: str) -> None:
 
 def asked_for(words: Sequence[str]) -> list[str]:
     """Return the keys and groups of which a command line asks for help; empty for all of it."""
-    if not set(FLAGS) & set(words):
-        return []
-    return [word for word in words if not word.startswith("-") and "=" not in word]
+    options, rest = parted(words)
+    return [word for word in rest if "=" not in word] if set(FLAGS) & set(options) else []
 
 
 def key_lines(listed: Iterable[Entry], short: Mapping[str, str] | None = None) -> Iterator[str]:

@@ -40,7 +40,9 @@ def prepared_words(words: Sequence[str]) -> list[str]:
 
     Options such as ``-m`` may stand anywhere, a study may be a file, and its fields may be set.
     """
-    words = _options_first(words)
+    options, rest = parted(words)
+    # Hydra reads them in no other order.
+    words = [*options, *rest]
     _check_flags(words)
     check_words(_without_search(words))
     studies = [text for text in words if text.startswith("study=")]
@@ -72,8 +74,8 @@ def _without_search(words: Sequence[str]) -> list[str]:
     return [text for text in words if not re.match(rf"{_SWEEPER}\b", text)]
 
 
-def _options_first(words: Sequence[str]) -> list[str]:
-    """Return Hydra's options with their values, then the rest: it reads them in no other order."""
+def parted(words: Sequence[str]) -> tuple[list[str], list[str]]:
+    """Return Hydra's options with their values, and the other words."""
     takes_value = _hydra_flags()
     options: list[str] = []
     rest: list[str] = []
@@ -82,7 +84,7 @@ def _options_first(words: Sequence[str]) -> list[str]:
         flag = text.split("=")[0]
         (options if follows or flag in takes_value else rest).append(text)
         follows = takes_value.get(text, False)
-    return [*options, *rest]
+    return options, rest
 
 
 def _hydra_flags() -> dict[str, bool]:

@@ -10,7 +10,7 @@ from harness.commands import ROOT, Answer
 from hydra.core.global_hydra import GlobalHydra
 
 from lm_experiments.cli import keys_page
-from lm_experiments.cli.help import WIDTH, key_lines
+from lm_experiments.cli.help import WIDTH, asked_for, key_lines
 from lm_experiments.cli.reference import Entry, all_groups, choice_words, entries
 from lm_experiments.study import sweeper
 from lm_experiments.study.choices import choices, offer_choices
@@ -84,6 +84,11 @@ def test_help_on_keys_and_groups(command: Callable[..., Answer]) -> None:
     assert "schedule.min_ratio=0.1  (number, between 0 and 1)" in answer.out
     assert "placement=post\n      norm(x + f(x)), no final norm" in answer.out
     assert "max_steps" not in answer.out
+
+
+def test_help_is_asked_for_by_words_that_are_no_values() -> None:
+    assert asked_for(["--help", "--config-dir", "mine", "norm", "seed=1"]) == ["norm"]
+    assert asked_for(["--config-dir", "mine", "norm"]) == []
 
 
 def test_help_on_a_key_says_what_another_value_does(command: Callable[..., Answer]) -> None:

@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 import importlib.util
+import sys
 from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 import yaml
-from harness.commands import Answer
+from harness.commands import SMALL, Answer
 
 from lm_experiments.cli.single_run import run_single
+from lm_experiments.cli.train import main
 from lm_experiments.errors import InputError
 from lm_experiments.rundir.results import read_result
 from lm_experiments.study.words import SEARCH, prepared_words
@@ -31,16 +33,16 @@ def test_a_search_chooses_each_run_after_those_before(word: str) -> None:
         prepared_words([*SEARCHED, word])
 
 
+@pytest.mark.usefixtures("command")
 def test_a_run_answers_with_its_loss(
-    train: Callable[..., Answer], monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, text_file: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    monkeypatch.chdir(tmp_path)
     answers: list[float | None] = []
-    monkeypatch.setattr(
-        "lm_experiments.cli.train.main.__defaults__",
-        (lambda config: answers.append(run_single(config)),),
-    )
     for words in (("plan=true",), (), (), ("optimizer.lr=1e9", "optimizer.clip_norm=0")):
-        assert train("schedule=constant", "optimizer=sgd", *words).code == 0
+        typed = [*SMALL, f"data.path={text_file}", "schedule=constant", "optimizer=sgd", *words]
+        monkeypatch.setattr(sys, "argv", ["scripts/train.py", *typed])
+        main(lambda config: answers.append(run_single(config)))
     losses = [read_result(path.parent) for path in Path("runs").glob("*/*/result.json")]
     [usable] = [found.val_loss for found in losses if found and found.usable]
     assert answers == [None, usable, usable, float("inf")]
