@@ -26,6 +26,7 @@ KJV_TEXT_SHA256 = "ba22edc0c966ea67c6bae8375e7eec51e21efba83343f16f869ae612d8122
 KJV_DOCUMENTS = 1189
 # Files that are no plain text, though they may be UTF-8.
 TABLES = (".jsonl", ".parquet", ".arrow")
+COMPRESSED = (".zst", ".gz", ".bz2", ".xz", ".lz4", ".zip")
 
 
 @dataclass(frozen=True)
@@ -176,6 +177,11 @@ def _read_utf8(path: Path) -> str:
         check_pulled(path)
         return path.read_bytes().decode().removeprefix("\ufeff")
     except UnicodeDecodeError as error:
+        if path.suffix in COMPRESSED:
+            raise InputError(
+                f"{path} is compressed, and only plain text is read here; unpack it, or leave it "
+                "out of data.path"
+            ) from error
         raise InputError(
             f"{path} is not UTF-8 at byte offset {error.start} ({error.reason}); "
             "convert it to UTF-8 or leave it out of data.path"

@@ -24,6 +24,8 @@ TRAIN, COLUMN = "train", "text"
 VALIDATION = ("validation", "valid", "val", "dev")
 PLAIN_SUFFIXES = (".txt", ".jsonl", ".json")
 PARQUET = ".parquet"
+# The packages by which fsspec reads compressed files, where Python alone does not.
+UNPACKERS = {"zstd": "zstandard", "lz4": "lz4", "snappy": "python-snappy"}
 WITHOUT_NETWORK = "python scripts/prepare_data.py prepares it where there is a network"
 
 logger = logging.getLogger(__name__)
@@ -205,6 +207,11 @@ class Dataset:
             raise
         except Exception as error:
             reason = " ".join(str(error).split())[:300] or type(error).__name__
+            if missing := [name for name in UNPACKERS if f"type {name} not supported" in reason]:
+                raise InputError(
+                    f"{self._where} is compressed with {missing[0]}, and what reads it is not "
+                    f"installed; type pip install {UNPACKERS[missing[0]]}, or unpack it."
+                ) from error
             remedy = f"type data.path= and a folder with a copy of it; {WITHOUT_NETWORK}"
             if self.config.path:
                 remedy = f"type data.path= and a folder that data.name={self.config.name} can read"

@@ -113,6 +113,13 @@ def test_text_that_is_not_utf8_is_named_with_its_offset(tmp_path: Path) -> None:
         load_documents(text(tmp_path))
 
 
+@pytest.mark.parametrize("suffix", ["zst", "gz", "xz"])
+def test_compressed_text_is_told_to_be_unpacked(tmp_path: Path, suffix: str) -> None:
+    (tmp_path / f"notes.txt.{suffix}").write_bytes(b"\x28\xb5\x2f\xfd")
+    with pytest.raises(InputError, match=rf"notes\.txt\.{suffix} is compressed, .* unpack it"):
+        load_documents(text(tmp_path / f"notes.txt.{suffix}"))
+
+
 def test_rows_are_no_plain_text(tmp_path: Path) -> None:
     (tmp_path / "rows.jsonl").write_text('{"text": "one"}')
     with pytest.raises(InputError, match=r"rows\.jsonl holds rows") as refused:

@@ -10,6 +10,7 @@ import shutil
 import sys
 from collections.abc import Iterator
 from dataclasses import asdict
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
@@ -209,6 +210,14 @@ def test_what_does_not_fit_the_dataset_is_refused(
     with pytest.raises(InputError, match=message):
         prepared(tmp_path, rows(folder, **options))
     assert not [path for path in (tmp_path / "cache").iterdir() if path.suffix == ".bin"]
+
+
+@pytest.mark.skipif(find_spec("zstandard") is not None, reason="what is missing is installed")
+def test_the_package_that_reads_a_compressed_file_is_named(tmp_path: Path) -> None:
+    (tmp_path / "packed").mkdir()
+    (tmp_path / "packed" / "train.jsonl.zst").write_bytes(b"\x28\xb5\x2f\xfd")
+    with pytest.raises(InputError, match=r"compressed with zstd, .* type pip install zstandard"):
+        prepared(tmp_path, rows(tmp_path / "packed"))
 
 
 @pytest.mark.parametrize(

@@ -84,7 +84,9 @@ OPTIONS = [
     for field in dataclasses.fields(component(axis, name).options)
 ]
 BASE = dataclasses.replace(TINY, d_model=64, n_heads=4, d_ff=128, context_length=40)
-TOKENS = tiny_batch(2, BASE)[0]
+TOKENS = torch.randint(
+    BASE.vocab_size, (2, BASE.context_length), generator=torch.Generator().manual_seed(0)
+)
 
 
 @torch.no_grad()

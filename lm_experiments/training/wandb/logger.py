@@ -9,6 +9,7 @@ import contextlib
 import logging
 import os
 import re
+import sys
 from argparse import Namespace
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
@@ -18,9 +19,10 @@ from lightning.pytorch.utilities import rank_zero_only
 
 from lm_experiments.training.logged_run import LoggedRun
 from lm_experiments.training.wandb.offline import ID_FILE, UNSENT_FILE
-from lm_experiments.training.wandb.run_id import run_id
+from lm_experiments.training.wandb.run_id import forget_run, run_id
 from lm_experiments.training.wandb.settings import WandbSettings
 from lm_experiments.training.wandb.transaction_log import X_AXIS, logged_keys
+from lm_experiments.training.wandb.variables import drop_refused, ensure_cache
 
 if TYPE_CHECKING:
     from types import ModuleType
@@ -44,6 +46,9 @@ _CLIENT_MODES = {
     "disabled": "disabled",
 }
 _FALLBACK = {"online": "offline", "offline": "disabled"}
+# What the server says of an id that it does not give again, and what becomes of the run.
+_DELETED = "previously created and deleted"
+_RENEWED = "the run was deleted there, and a new one takes its place"
 
 # Whole words, so that `eos_token`, `tokens` and `tokenizer` stay.
 _SECRET = re.compile(
@@ -166,21 +171,34 @@ def start_run(config: WandbSettings, identity: LoggedRun) -> tuple[Run | None, s
     Never prompts, never reuses a live run, never raises because of W&B.
     """
     run: Run | None = None
-    problem: Exception | None = None
+    problem = None if config.mode == "disabled" else drop_refused()
+    ensure_cache()
     try:
         mode = _resolve_mode(config)
     except Exception as error:
-        mode, problem = "offline", error
+        mode, problem = "offline", problem or _first_line(error)
+    if problem and mode == "online":
+        # The server may have been named by a variable that is gone.
+        mode = "offline"
     while run is None and mode != "disabled":
         try:
             run = _init(config, identity, mode)
         except Exception as error:
-            mode, problem = _FALLBACK[mode], error
+            if _DELETED in str(error) and problem != _RENEWED:
+                forget_run(identity.directory)
+                problem = _RENEWED
+            else:
+                mode, problem = _FALLBACK[mode], _first_line(error)
             _close_service()
     if problem is not None:
-        line = str(problem).strip().partition("\n")[0] or type(problem).__name__
-        log.warning("W&B: %s; this run's W&B log is %s.", line, mode)
+        line = f"W&B: {problem.rstrip('.')}; this run's W&B log is {mode}."
+        log.warning(line)
+        print(line, file=sys.stderr, flush=True)
     return run, mode
+
+
+def _first_line(error: Exception) -> str:
+    return str(error).strip().partition("\n")[0] or type(error).__name__
 
 
 def _resolve_mode(config: WandbSettings) -> str:

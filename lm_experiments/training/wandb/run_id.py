@@ -27,14 +27,20 @@ def run_id(run_dir: Path) -> str:
     if known and home is not None and _stored(home)[0] == known and not home.samefile(here):
         log.warning("%s is a copy of %s; it is logged to a W&B run of its own.", run_dir, home)
         # The logs that were copied along are not uploaded from here too.
-        for copied in run_dir.glob("wandb/*run-*/*.wandb"):
-            synced_mark(copied).touch()
-        (run_dir / UNSENT_FILE).unlink(missing_ok=True)
+        forget_run(run_dir)
         known = ""
     alphabet = string.ascii_lowercase + string.digits
     known = known or "".join(secrets.choice(alphabet) for _ in range(8))
     write_atomically(run_dir / ID_FILE, f"{known}\n{here}\n")
     return known
+
+
+def forget_run(run_dir: Path) -> None:
+    """Forget the W&B run of a directory: the next one gets a new id, and no log is left to send."""
+    for log_file in run_dir.glob("wandb/*run-*/*.wandb"):
+        synced_mark(log_file).touch()
+    for name in (UNSENT_FILE, ID_FILE):
+        (run_dir / name).unlink(missing_ok=True)
 
 
 def _stored(run_dir: Path) -> tuple[str, Path | None]:
