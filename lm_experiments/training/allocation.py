@@ -1,4 +1,4 @@
-"""Freed memory stays with the process, instead of being given back and asked for again each step."""
+"""Freed memory stays with the process, instead of being asked for again in each step."""
 
 from __future__ import annotations
 
