@@ -21,6 +21,7 @@ subjects:
   lightning  a whole Lightning run against a bare loop over the same steps
   startup    the help, and one more run of a sweep up to its first step
   sweep      twelve tiny runs side by side through Ray, against one after another
+  allocation training steps with freed memory kept in the process, and given back
   guards     checkpoints and checks for non-finite losses, against the step they protect"""
 EXAMPLES = """\
 examples:
@@ -31,6 +32,7 @@ SUBJECTS = {
     "peers": ("peers", 12),
     "lightning": ("lightning_run", 20),
     "startup": ("startup", 8),
+    "allocation": ("allocation", 12),
     "guards": ("guards", 6),
     "sweep": ("sweep", 1),
 }

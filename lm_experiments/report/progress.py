@@ -1,16 +1,19 @@
 """Where a sweep stands: which runs are done, running, failed or waiting, and the time left.
 
-It only reads small files, so that looking is cheap while the sweep goes on.
+It only reads small files, and those that have not changed once, so that looking is cheap while the
+sweep goes on.
 """
 
 from __future__ import annotations
 
+import os
+import time
 from collections import Counter
-from collections.abc import Mapping, Sequence, Set
+from collections.abc import Callable, Mapping, Sequence, Set
 from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 from lm_experiments.errors import InputError
 from lm_experiments.report.collect import Run, read_run
@@ -34,6 +37,12 @@ from lm_experiments.rundir.words import duration
 STATES = (RUNNING, FAILED, INTERRUPTED, WAITING, DONE)
 # Those with training still to do.
 OPEN = (RUNNING, INTERRUPTED, WAITING)
+# File systems count time in steps of some milliseconds: what changed just now may change unnoticed.
+SETTLED_SECONDS = 1.0
+
+T = TypeVar("T")
+# What was read of a sweep's or a run's folder whose entries have not changed since, by its path.
+_known: dict[str, tuple[tuple[int, int] | None, Any]] = {}
 
 
 @dataclass(frozen=True)
@@ -124,10 +133,11 @@ def sweep_status(folder: Path) -> SweepStatus:
 
     Raises `InputError` for a folder that is not a sweep's.
     """
-    record = open_sweep(folder)
+    path = str(folder.resolve())
+    record = _unchanged(path, lambda: open_sweep(folder), lambda record: True)
     # A directory that serves two purposes is one run, named by the first.
     rows = {row.directory: row for row in reversed(record.runs)}
-    runs = _with_time_left([_status(folder, row) for row in reversed(rows.values())])
+    runs = _with_time_left([_remembered(folder, path, row) for row in reversed(rows.values())])
     tune = record.study.tune if record.study else None
     return SweepStatus(folder, tuple(runs), record.command, tune is not None and not tune.chosen)
 
@@ -149,6 +159,36 @@ def summary(status: SweepStatus, at_once: int | None = None) -> str:
     seconds = status.seconds_left(at_once) if status.remaining else None
     time = f"; about {duration(seconds)} left" if seconds is not None else ""
     return f"{status.counts[DONE]} of {len(status.runs)} done{failed}{remaining}{time}"
+
+
+def _unchanged(path: str, read: Callable[[], T], lasts: Callable[[T], bool]) -> T:
+    """Return what was read of a folder, read anew where an entry came, went or was replaced since.
+
+    Only what ``lasts`` until then is kept: a process trains a run without a change of entries.
+    """
+    try:
+        # A Path would take longer than the look itself.
+        stat = os.stat(path)  # noqa: PTH116
+    except OSError:
+        return read()
+    stamp = (stat.st_ino, stat.st_mtime_ns)
+    seen, value = _known.get(path, (None, None))
+    if seen == stamp:
+        return value  # type: ignore[no-any-return]
+    value = read()
+    if lasts(value) and time.time() - stat.st_mtime > SETTLED_SECONDS:
+        _known[path] = (stamp, value)
+    return value
+
+
+def _remembered(folder: Path, path: str, row: SweepRow) -> RunStatus:
+    """Return where a run stands; of one that is done or has not begun, from memory."""
+    status = _unchanged(
+        f"{path}/{row.directory}",
+        lambda: _status(folder, row),
+        lambda status: status.state in (DONE, WAITING),
+    )
+    return status if status.run.row is row else _status(folder, row)
 
 
 def _status(folder: Path, row: SweepRow) -> RunStatus:

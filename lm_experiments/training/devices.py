@@ -11,6 +11,7 @@ from dataclasses import dataclass
 import torch
 
 from lm_experiments.errors import InputError
+from lm_experiments.training.allocation import keep_freed_memory
 from lm_experiments.training.config import RunConfig
 
 # Tokens in one forward pass. On a CPU, activations that fit the cache beat a larger batch.
@@ -72,7 +73,7 @@ def cpu_threads(count: int | None) -> Iterator[None]:
 
 
 def prepare_process(config: RunConfig, device: Device) -> None:
-    """Set what is set once per process: CPU threads, tensor cores, what compiling may cost.
+    """Set what is set once per process: CPU threads, memory, tensor cores, what compiling may cost.
 
     With ``compile=auto`` a compiler that fails is a warning, not an error.
     """
@@ -80,6 +81,8 @@ def prepare_process(config: RunConfig, device: Device) -> None:
     if config.trainer.threads is not None or processes > 1:
         threads = config.trainer.threads or torch.get_num_threads()
         torch.set_num_threads(max(1, threads // processes))
+    if device.type == "cpu":
+        keep_freed_memory()
     if device.type == "cuda":
         torch.set_float32_matmul_precision("high")
     if device.compile and config.compile == "auto":

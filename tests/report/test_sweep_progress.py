@@ -7,6 +7,7 @@ import math
 import os
 import subprocess
 import sys
+import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -14,6 +15,8 @@ from typing import Any
 import pytest
 
 from lm_experiments.errors import InputError
+from lm_experiments.report import progress
+from lm_experiments.report.collect import read_run
 from lm_experiments.report.progress import RunStatus, progress_line, sweep_status
 from lm_experiments.rundir.claim import claimed
 from lm_experiments.rundir.metrics import TAIL_BYTES, write_rows
@@ -344,3 +347,49 @@ def test_a_real_run_is_understood(train: Callable[..., Any]) -> None:
     [run] = sweep_status(Path("runs/one")).runs
     assert (run.state, run.step) == ("interrupted", 3)
     assert run.whole and run.val_loss and run.tokens_per_second
+
+
+def settle(folder: Path) -> None:
+    """Let the last change of a folder and of all in it lie a minute back."""
+    for path in [folder, *(path for path in folder.iterdir() if path.is_dir())]:
+        os.utime(path, (time.time() - 60,) * 2)
+
+
+def test_runs_that_have_not_changed_are_read_once(
+    plan: Plan, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    folder = plan("a-s0", "a-s1", "a-s2", "a-s3")
+    for seed in range(3):
+        begin(folder / f"a-s{seed}")
+    write_result(folder / "a-s0", Result("done", "a", 0, steps=100))
+    write_result(folder / "a-s1", Result("failed", "a", 1, steps=1))
+    settle(folder)
+    read = []
+    monkeypatch.setattr(
+        progress, "read_run", lambda folder, row: read.append(row.seed) or read_run(folder, row)
+    )
+    first = progress_line(folder)
+    assert first.startswith("1 of 4 done, 1 failed, 2 left")
+    assert read == [0, 1, 2, 3]
+    assert progress_line(folder) == first
+    # One that failed may be tried again, and one without a folder has nothing to remember.
+    assert read[4:] == [1, 3]
+
+    begin(folder / "a-s2", row(10))
+    assert [run.state for run in sweep_status(folder).runs][2] == "interrupted"
+    write_result(folder / "a-s2", Result("done", "a", 2, steps=100))
+    assert progress_line(folder).startswith("2 of 4 done")
+    write_sweep(folder, SweepRecord("grid", runs=[SweepRow("b", 0, "a-s0")]))
+    assert [run.run.arm for run in sweep_status(folder).runs] == ["b"]
+
+
+def test_what_changed_just_now_is_read_again(plan: Plan, monkeypatch: pytest.MonkeyPatch) -> None:
+    folder = plan("a-s0")
+    begin(folder / "a-s0")
+    now = time.time()
+    for _ in range(2):
+        # As on a file system that has not noticed the second change.
+        os.utime(folder / "a-s0", (now, now))
+        state = sweep_status(folder).runs[0].state
+        write_result(folder / "a-s0", Result("done", "a", 0, steps=100))
+    assert state == "done"
