@@ -252,10 +252,15 @@ def _own_measure(run: Run, newest: Mapping[str, Any], trained: float, times: flo
 
 def _seconds_of_process(directory: Path) -> float:
     """Return the seconds from the start of a run's last process to its newest row."""
+    row, start = _changed(directory / METRICS), _changed(directory / LOCK)
+    return row - start if row and start else 0.0
+
+
+def _changed(path: Path) -> float | None:
     try:
-        return (directory / METRICS).stat().st_mtime - (directory / LOCK).stat().st_mtime
+        return path.stat().st_mtime
     except OSError:
-        return 0.0
+        return None
 
 
 def _with_time_left(runs: Sequence[RunStatus]) -> list[RunStatus]:
@@ -274,4 +279,13 @@ def _tells(run: RunStatus, ended: Set[str]) -> bool:
 
 def _with_left(run: RunStatus, pace: Pace) -> RunStatus:
     whole = pace.seconds(run.run.arm, run.run.row.seconds)
-    return run if whole is None else replace(run, left=whole * run.share_left)
+    if whole is None:
+        return run
+    since = _seconds_since_row(run.run.directory) if run.state == RUNNING else 0.0
+    return replace(run, left=max(0.0, whole * run.share_left - since))
+
+
+def _seconds_since_row(directory: Path) -> float:
+    """Return how long ago a running run wrote its newest row, or began where it has none."""
+    files = [directory / name for name in (LOCK, METRICS)]
+    return max(0.0, time.time() - max((_changed(path) or 0.0) for path in files))

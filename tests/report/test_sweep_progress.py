@@ -28,6 +28,12 @@ CONFIG = "model:\n  d_model: 16\n  norm:\n    name: none\ntrainer:\n  max_steps:
 Plan = Callable[..., Path]
 
 
+@pytest.fixture(autouse=True)
+def no_time_passes(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Let every row have been written just now."""
+    monkeypatch.setattr(progress.time, "time", lambda: 0.0)
+
+
 @pytest.fixture
 def plan(tmp_path: Path) -> Plan:
     """Record a plan of runs, given as directory names that end in the seed."""
@@ -227,6 +233,22 @@ def test_a_run_that_nothing_else_measures_is_judged_by_its_own_speed(plan: Plan)
     assert status.runs[1].left == pytest.approx(20)
     assert status.seconds_left() == pytest.approx(35)
     assert status.seconds_left(at_once=8) == pytest.approx(20)
+
+
+def test_time_counts_that_passed_since_the_newest_row_or_the_start(
+    plan: Plan, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    folder = plan("a-s0", "a-s1", "a-s2", "a-s3")
+    end(folder / "a-s0", wall=100.0)
+    with claimed(begin(folder / "a-s1", row(50))), claimed(begin(folder / "a-s2")):
+        for path in ("a-s1/.lock", "a-s1/metrics.jsonl", "a-s2/.lock"):
+            os.utime(folder / path, (1000, 1000))
+        monkeypatch.setattr(progress.time, "time", lambda: 1020.0)
+        left = [found.left for found in sweep_status(folder).runs]
+        monkeypatch.setattr(progress.time, "time", lambda: 9000.0)
+        late = [found.left for found in sweep_status(folder).runs]
+    assert left == [None, pytest.approx(30), pytest.approx(80), pytest.approx(100)]
+    assert late[1:3] == [0.0, 0.0]
 
 
 def test_the_last_half_of_a_run_is_not_taken_for_the_whole(plan: Plan) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import heapq
+import os
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, replace
@@ -10,6 +11,7 @@ from pathlib import Path
 
 import pytest
 
+from lm_experiments.report import progress
 from lm_experiments.report.progress import SweepStatus, sweep_status
 from lm_experiments.report.time_left import Pace, Timing, last_end
 from lm_experiments.rundir.claim import claimed
@@ -17,9 +19,13 @@ from lm_experiments.rundir.metrics import write_rows
 from lm_experiments.rundir.results import DONE, FAILED, Result, RunError, write_result
 from lm_experiments.rundir.sweeps import SweepRecord, SweepRow, write_sweep
 
-STEPS, TOKENS = 1000, 10
-# The parts of a run's time until its first step and after its last one; a tenth is validation.
+STEPS, TOKENS, LOG_EVERY = 1000, 10, 200
+NOW = 1_800_000_000.0
+# The parts of a run's time before its first step and after its last one, and of validation.
 START, END, VALIDATION = 0.1, 0.04, 0.1
+STEPPING = 1 - START - END
+# Runs of an arm take up to so much more or less than its mean.
+SPREAD = 0.1
 TOLERANCE = 0.25
 
 
@@ -58,7 +64,7 @@ def sweep(costs: dict[str, float], seeds: int, planned: float | None = 0.5) -> l
     for index, (arm, cost) in enumerate(costs.items()):
         for seed in range(seeds):
             # Runs of an arm differ by up to a tenth, in no order.
-            seconds = cost * (0.9 + 0.2 * ((7 * seed + 3 * index) % 10) / 9)
+            seconds = cost * (1 + SPREAD * (((7 * seed + 3 * index) % 10) / 4.5 - 1))
             runs.append(Simulated(arm, seed, seconds, planned and planned * cost))
     return runs
 
@@ -73,23 +79,30 @@ def scheduled(runs: Sequence[Simulated], slots: int) -> list[Simulated]:
     return found
 
 
+@pytest.fixture(autouse=True)
+def clock(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Let it be `NOW` for whoever looks."""
+    monkeypatch.setattr(progress.time, "time", lambda: NOW)
+
+
 def write(folder: Path, run: Simulated, now: float) -> None:
-    """Let a run directory be as it is at a time."""
+    """Let a run directory that was begun be as it is at a time."""
     directory = folder / run.name
-    elapsed = now - run.began + run.restarted
-    if now < run.began and not run.restarted:
-        return
-    directory.mkdir(parents=True)
     (directory / "config.yaml").write_text(f"trainer:\n  max_steps: {STEPS}\n")
-    elapsed = run.restarted if now < run.began else elapsed
-    share = (elapsed / run.seconds - START) / (1 - START - END)
-    step = int(STEPS * min(1.0, max(0.0, share)))
-    trained = run.seconds * (1 - START - END - VALIDATION)
-    speed = STEPS * TOKENS / trained
+    of_process = max(0.0, now - run.began)
+    elapsed = run.restarted + of_process
+    step = int(STEPS * min(1.0, max(0.0, (elapsed / run.seconds - START) / STEPPING)))
+    step -= step % LOG_EVERY
+    lock, rows = directory / ".lock", directory / "metrics.jsonl"
+    lock.touch()
+    os.utime(lock, (NOW - of_process, NOW - of_process))
+    trained = run.seconds * (STEPPING - VALIDATION)
     if step:
+        speed = STEPS * TOKENS / trained
         row = {"step": step, "tokens": step * TOKENS, "train/tokens_per_second": speed}
-        (directory / ".lock").touch()
-        write_rows(directory / "metrics.jsonl", [row])
+        write_rows(rows, [row])
+        written = NOW - (elapsed - run.seconds * (START + step / STEPS * STEPPING))
+        os.utime(rows, (written, written))
     if now >= run.ends:
         status = DONE if run.fails_after is None else FAILED
         last = Result(status, run.arm, run.seed, outcome="ok", steps=STEPS, seconds=trained)
@@ -105,10 +118,12 @@ def at(folder: Path, runs: Sequence[Simulated], now: float) -> SweepStatus:
     write_sweep(folder, SweepRecord("simulated", runs=rows))
     with ExitStack() as held:
         for run in runs:
-            write(folder, run, now)
+            if now < run.began and not run.restarted:
+                continue
+            (folder / run.name).mkdir()
             if run.began <= now < run.ends:
-                (folder / run.name).mkdir(exist_ok=True)
                 held.enter_context(claimed(folder / run.name))
+            write(folder, run, now)
         return sweep_status(folder)
 
 
@@ -122,8 +137,8 @@ def misses(root: Path, runs: Sequence[Simulated], slots: int) -> Iterator[str]:
         now = ends[count - 1] + 1e-6
         truth = ends[-1] - now
         told = at(root / f"after-{count}", runs, now).seconds_left(slots)
-        # The end of the last run is seconds away: what is left is one validation.
-        allowed = max(TOLERANCE * truth, 2 * END * longest)
+        # Runs of an arm differ, which shows where seconds are left.
+        allowed = max(TOLERANCE * truth, SPREAD * longest)
         if told is None or abs(told - truth) > allowed:
             yield f"after {count} of {len(runs)}: {told} told, {truth:.0f} true"
 

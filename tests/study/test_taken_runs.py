@@ -77,8 +77,12 @@ def found(run: PlannedRun, *folders: Path) -> PlannedRun:
 
 
 def tree(folder: Path) -> Mapping[Path, tuple[int, int]]:
-    """What a folder holds: the size and the time of every file and folder in it."""
-    stats = {path: path.stat() for path in [folder, *folder.rglob("*")]}
+    """What a folder holds: the size and the time of every file and folder in it.
+
+    A lock's time is that of the last look at it.
+    """
+    paths = [path for path in (folder, *folder.rglob("*")) if path.name != LOCK]
+    stats = {path: path.stat() for path in paths}
     return {path: (stat.st_size, stat.st_mtime_ns) for path, stat in stats.items()}
 
 
