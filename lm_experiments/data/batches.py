@@ -2,23 +2,27 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Iterator
 
 import numpy as np
 import torch
-from numpy.typing import NDArray
 from torch import Tensor
 from torch.utils.data import Dataset
 
 from lm_experiments.data.hashing import keyed_generator
+from lm_experiments.data.order import WindowIds, permuted
 from lm_experiments.data.store import ShardedTokens, Tokens
 from lm_experiments.errors import InputError
 
+logger = logging.getLogger(__name__)
+
+# Up to so many windows the order of an epoch is a table, of 128 MiB at most.
+TABLE_WINDOWS = 1 << 24
 IGNORE_INDEX = -100
 """The target of positions that do not count."""
 
 Batch = tuple[Tensor, Tensor]
-WindowIds = NDArray[np.int64]
 
 
 def windows(token_count: int, context_length: int) -> int:
@@ -42,7 +46,8 @@ class TrainingBatches(Dataset[Batch]):
     """Shuffled windows without end; the batch of a step is a function of (seed, step) alone.
 
     Every epoch is a permutation of all windows, drawn from (seed, "data", epoch); a batch may span
-    two epochs. `tokens` has shape (N,).
+    two epochs. Up to `TABLE_WINDOWS` it is numpy's, above it is `permuted`. `tokens` has shape
+    (N,).
     """
 
     def __init__(
@@ -56,6 +61,8 @@ class TrainingBatches(Dataset[Batch]):
         self.seed = seed
         self._tokens = _as_plain_array(tokens)
         self._orders: dict[int, WindowIds] = {}
+        if self.windows > TABLE_WINDOWS:
+            logger.info("the order of %d windows is computed, without a table", self.windows)
 
     def window_ids(self, step: int, rank: int = 0, world_size: int = 1) -> WindowIds:
         """Return the window indices of a rank's part of the batch, shape (batch / world,)."""
@@ -73,7 +80,7 @@ class TrainingBatches(Dataset[Batch]):
         ids = np.empty(share, dtype=np.int64)
         for epoch in range(epochs[0], epochs[-1] + 1):
             inside = epochs == epoch
-            ids[inside] = self._order(epoch)[offsets[inside]]
+            ids[inside] = self._shuffled(int(epoch), offsets[inside])
         return ids
 
     def batch(self, step: int, rank: int = 0, world_size: int = 1) -> Batch:
@@ -91,6 +98,11 @@ class TrainingBatches(Dataset[Batch]):
 
     def __getitem__(self, step: int) -> Batch:
         return self.batch(step)
+
+    def _shuffled(self, epoch: int, places: WindowIds) -> WindowIds:
+        if self.windows > TABLE_WINDOWS:
+            return permuted(places, self.windows, self.seed, epoch)
+        return self._order(epoch)[places]
 
     def _order(self, epoch: int) -> WindowIds:
         if epoch not in self._orders:

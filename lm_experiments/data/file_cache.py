@@ -17,13 +17,13 @@ FOLDER = "scans"
 CHUNK_BYTES = 1 << 24
 
 Facts = dict[str, Any]
-Stamp = tuple[str, int, int]
+Stamp = tuple[str, int, int, int]
 
 
 def stamp(path: Path) -> Stamp:
-    """Return the path, size and modification time of a file; while equal, it has not changed."""
+    """Return a file's path, size, modification time and inode; while equal, it has not changed."""
     stat = path.stat()
-    return str(path.resolve()), stat.st_size, stat.st_mtime_ns
+    return str(path.resolve()), stat.st_size, stat.st_mtime_ns, stat.st_ino
 
 
 def cached_scan(path: Path, kind: str, scan: Callable[[Path], Facts], cache_dir: Path) -> Facts:

@@ -143,7 +143,8 @@ def _reuse(directory: Path, parts: Sequence[str]) -> PreparedData | None:
 def _open(directory: Path, parts: Sequence[str]) -> PreparedData:
     tokenizer = load_tokenizer(directory / "tokenizer.json")
     stores = {
-        part: TokenStore.open(directory / f"{part}.bin", tokenizer.fingerprint) for part in parts
+        part: TokenStore.open(directory / f"{part}.bin", tokenizer.fingerprint, directory.parent)
+        for part in parts
     }
     data_hash, overlaps = recorded(directory)
     return PreparedData(

@@ -13,6 +13,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from lm_experiments.data.file_cache import Facts, cached_scan
 from lm_experiments.data.tokenizers.base import Ids, Tokenizer
 from lm_experiments.errors import InputError
 
@@ -73,10 +74,14 @@ class TokenStore:
     altered: int
 
     @classmethod
-    def open(cls, path: Path, tokenizer_fingerprint: str | None = None) -> TokenStore:
+    def open(
+        cls, path: Path, tokenizer_fingerprint: str | None = None, cache_dir: Path | None = None
+    ) -> TokenStore:
         """Memory-map a store; raises `InputError` if it is damaged or of another tokenizer.
 
-        The whole file is read once for its checksum, at about 1 GB/s.
+        The whole file is read for its checksum, at about 1 GB/s; with a `cache_dir` once, until its
+        size, time or inode changes. That finds files that were cut off, copied wrongly or edited;
+        bits that a disk loses later are found only without the record, in ``scans`` there.
         """
         header = _read_header(path)
         found = header["tokenizer_fingerprint"]
@@ -92,8 +97,12 @@ class TokenStore:
                 f"{path} has {actual} bytes, but its header says {expected}; prepare the data again"
             )
         tokens = np.memmap(path, dtype=dtype, mode="r", offset=HEADER_BYTES, shape=(count,))
-        crc = _crc(np.array_split(tokens, 1 + count // CHUNK_TOKENS))
-        if _checksum(header, crc) != header["crc32"]:
+
+        def scan(_: Path) -> Facts:
+            return {"crc32": _crc(np.array_split(tokens, 1 + count // CHUNK_TOKENS))}
+
+        facts = cached_scan(path, "tokens", scan, cache_dir) if cache_dir else scan(path)
+        if _checksum(header, facts["crc32"]) != header["crc32"]:
             raise InputError(f"{path} has a wrong checksum; prepare the data again")
         fields = ("documents", "vocab_size", "tokenizer_fingerprint")
         # Those of earlier versions are of exact tokenizers.

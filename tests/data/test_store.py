@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import json
+import os
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 
 import numpy as np
 import pytest
 
-from lm_experiments.data import TokenStore, train_tokenizer
+from lm_experiments.data import TokenStore, store, train_tokenizer
 from lm_experiments.data.store import HEADER_BYTES, MAGIC, StoreWriter
 from lm_experiments.data.tokenizers import Ids, Tokenizer
 from lm_experiments.errors import InputError
@@ -116,3 +117,28 @@ def test_a_failed_write_leaves_the_old_store(path: Path, tokenizer: Tokenizer) -
         write_store(path, failing(), tokenizer)
     assert path.read_bytes() == before
     assert [file.name for file in path.parent.iterdir()] == ["train.bin"]
+
+
+def test_a_store_is_read_once_until_its_file_is_another(
+    path: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    reads, crc = [], store._crc
+    monkeypatch.setattr(store, "_crc", lambda parts: reads.append(path) or crc(parts))
+    cache = tmp_path / "cache"
+    for _ in range(3):
+        assert len(TokenStore.open(path, cache_dir=cache).tokens) == 11
+    assert len(reads) == 1
+    TokenStore.open(path)
+    assert len(reads) == 2
+
+    before, content = path.stat(), path.read_bytes()
+    copy = path.with_name("copy")
+    copy.write_bytes(content[:-1] + b"\xff")
+    copy.replace(path)
+    # Of the same size and time, and another file.
+    os.utime(path, ns=(before.st_atime_ns, before.st_mtime_ns))
+    with pytest.raises(InputError, match="wrong checksum"):
+        TokenStore.open(path, cache_dir=cache)
+    path.write_bytes(content)
+    os.utime(path, ns=(before.st_atime_ns, before.st_mtime_ns + 1))
+    assert len(TokenStore.open(path, cache_dir=cache).tokens) == 11
