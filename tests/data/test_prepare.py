@@ -36,7 +36,8 @@ def prepare(data: DataConfig, tokenizer: Choice, tmp_path: Path) -> PreparedData
 
 
 def folders(tmp_path: Path) -> list[str]:
-    return sorted(path.name for path in (tmp_path / "cache").iterdir() if path.is_dir())
+    there = {path.name for path in (tmp_path / "cache").iterdir() if path.is_dir()}
+    return sorted(there - {FOLDER})
 
 
 def test_everything_is_prepared(data: DataConfig, tmp_path: Path) -> None:
@@ -200,6 +201,7 @@ def test_processes_at_once_prepare_it_once(data: DataConfig, tmp_path: Path) -> 
 import logging, sys, time
 from pathlib import Path
 from lm_experiments.data import DataConfig, prepare
+from lm_experiments.data.file_cache import FOLDER
 from lm_experiments.registry import Choice, choose
 module = sys.modules["lm_experiments.data.prepare"]  # its name in the package is the function
 logging.basicConfig(level="INFO", format="%(message)s")
