@@ -16,6 +16,7 @@ import pytest
 
 from lm_experiments.data import DataConfig, corpora
 from lm_experiments.data import prepare as prepare_function
+from lm_experiments.data.file_cache import FOLDER
 from lm_experiments.data.hashing import hash_of
 from lm_experiments.data.overlap import PartText
 from lm_experiments.data.prepare import PreparedData
@@ -201,7 +202,6 @@ def test_processes_at_once_prepare_it_once(data: DataConfig, tmp_path: Path) -> 
 import logging, sys, time
 from pathlib import Path
 from lm_experiments.data import DataConfig, prepare
-from lm_experiments.data.file_cache import FOLDER
 from lm_experiments.registry import Choice, choose
 module = sys.modules["lm_experiments.data.prepare"]  # its name in the package is the function
 logging.basicConfig(level="INFO", format="%(message)s")
