@@ -44,8 +44,8 @@ def cached_scan(path: Path, kind: str, scan: Callable[[Path], Facts], cache_dir:
         raise InputError(
             f"{path} cannot be read ({error.strerror}); make it readable or change data.path"
         ) from error
-    # In a cache that is shared the folder may be another user's.
-    with suppress(PermissionError):
+    # The cache may be another user's, read-only or full: then the file is read again next time.
+    with suppress(OSError):
         entry.parent.mkdir(parents=True, exist_ok=True)
         write_atomically(entry, json.dumps(facts))
     return facts

@@ -142,3 +142,8 @@ def test_a_store_is_read_once_until_its_file_is_another(
     path.write_bytes(content)
     os.utime(path, ns=(before.st_atime_ns, before.st_mtime_ns + 1))
     assert len(TokenStore.open(path, cache_dir=cache).tokens) == 11
+
+
+def test_without_a_place_for_the_record_a_store_is_read_each_time(path: Path) -> None:
+    for _ in range(2):
+        assert len(TokenStore.open(path, cache_dir=path / "no folder").tokens) == 11
