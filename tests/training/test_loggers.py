@@ -11,74 +11,29 @@ import sys
 import time
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
 
 import lightning as L
 import pytest
 import torch
 import wandb
+from harness.wandb_runs import CONFIG, build, clean_client, history, log, ours, records
 from lightning.pytorch.utilities import rank_zero_only
 
 from lm_experiments.training.logged_run import LoggedRun
-from lm_experiments.training.logger_config import NoLogger, WandbConfig
+from lm_experiments.training.logger_config import NoLogger
 from lm_experiments.training.loggers import (
     JsonlLogger,
-    RunLoggers,
     build_loggers,
     read_rows,
 )
-from lm_experiments.training.wandb import logger as wandb_logger
-from lm_experiments.training.wandb.offline import offline_summary, synced_mark
-from lm_experiments.training.wandb.run_id import run_id
+from lm_experiments.training.wandb.offline import offline_summary
 from lm_experiments.training.wandb.transaction_log import X_AXIS, logged_keys
-
-CONFIG = {"seed": 3, "model": {"d_ff": None, "sizes": [1, 2.5, True]}, "tokenizer": {"name": "bpe"}}
 
 
 @pytest.fixture(autouse=True)
-def clean_client(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
-    """No credentials, no settings files, no live client before or after a test."""
-    for key in [key for key in os.environ if key.startswith("WANDB")]:
-        monkeypatch.delenv(key)
-    monkeypatch.setenv("HOME", str(tmp_path / "home"))
-    monkeypatch.setenv("NETRC", str(tmp_path / "netrc"))
-    monkeypatch.setenv("WANDB_CONFIG_DIR", str(tmp_path / "home"))
-    monkeypatch.chdir(tmp_path)
-    wandb.teardown()
-    yield
-    wandb.teardown()
-
-
-def build(run_dir: Path, seed: int = 3, resume: int | None = None, **options: Any) -> RunLoggers:
-    run_dir.mkdir(parents=True, exist_ok=True)
-    config = {**CONFIG, "seed": seed}
-    run = LoggedRun(run_dir, "sweep", "pre relu", seed, config)
-    return build_loggers(WandbConfig(**options), run, resume)
-
-
-def log(loggers: RunLoggers, steps: range) -> None:
-    for step in steps:
-        for logger in loggers.loggers:
-            logger.log_metrics({"train/loss": 1.0 / (step + 1)}, step)
-
-
-def records(run_dir: Path) -> list[dict[str, Any]]:
-    """The transaction logs of a run, in order of start, as the client's own tool prints them."""
-    found = []
-    for path in sorted(run_dir.glob("wandb/*run-*/*.wandb"), key=lambda path: path.parent.name):
-        command = [sys.executable, "-m", "wandb", "leet", "inspect", "--json", str(path)]
-        printed = subprocess.run(command, capture_output=True, text=True, timeout=60, check=True)
-        found += [json.loads(line) for line in printed.stdout.splitlines()]
-    return found
-
-
-def history(run_dir: Path) -> list[dict[str, Any]]:
-    return [r["history"]["item"] for r in records(run_dir) if r["type"] == "history"]
-
-
-def ours(caplog: pytest.LogCaptureFixture) -> list[str]:
-    records = (r for r in caplog.records if r.name.startswith("lm_experiments"))
-    return [record.getMessage() for record in records]
+def client(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    with clean_client(tmp_path, monkeypatch):
+        yield
 
 
 def kill_core() -> None:
@@ -379,82 +334,3 @@ def test_a_torn_transaction_log_is_read_up_to_the_cut(tmp_path: Path) -> None:
     torn = sorted(logged_keys(path))
     assert 1000 < len(torn) < 2000
     assert torn == list(range(len(torn)))
-
-
-@pytest.mark.parametrize(
-    ("name", "value", "why"),
-    [
-        ("WANDB_TAGS", "", "is refused (Tag at index 0 is empty"),
-        ("WANDB_BASE_URL", "nonsense", "is refused (Input should be a valid URL"),
-        ("WANDB_MODE", "bogus", "is refused (Input should be 'online'"),
-        ("WANDB_SILENT", "maybe", "is refused (Input should be a valid boolean"),
-        ("WANDB_PROJECT", "a/b", "is refused (Invalid project name"),
-        ("WANDB_API_KEY", "abc\ndef", "invalid"),
-    ],
-)
-def test_a_variable_that_the_client_refuses_is_named_and_the_log_is_kept_offline(
-    name: str,
-    value: str,
-    why: str,
-    tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
-    capsys: pytest.CaptureFixture[str],
-) -> None:
-    monkeypatch.setenv(name, value)
-    loggers = build(tmp_path / "run")
-    log(loggers, range(2))
-    loggers.finish(0)
-    [line] = capsys.readouterr().err.splitlines()
-    assert line.startswith(f"W&B: {name} {why}")
-    assert line.endswith("; this run's W&B log is offline.")
-    assert loggers.wandb_mode == "offline"
-    assert len(history(tmp_path / "run")) == 2
-
-
-def test_a_server_named_by_a_refused_variable_is_not_replaced_by_the_public_one(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setenv("WANDB_BASE_URL", "nonsense")
-    monkeypatch.setenv("WANDB_API_KEY", "0" * 40)
-    assert build(tmp_path / "run", mode="online").wandb_mode == "offline"
-
-
-def test_a_home_that_cannot_be_written_costs_no_word(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
-) -> None:
-    monkeypatch.setenv("HOME", "/proc/none")
-    monkeypatch.delenv("XDG_CACHE_HOME", raising=False)
-    # What the code sets is taken back.
-    monkeypatch.setenv("WANDB_CACHE_DIR", "")
-    monkeypatch.delenv("WANDB_CACHE_DIR")
-    loggers = build(tmp_path / "run")
-    loggers.finish(0)
-    assert loggers.wandb_mode == "offline"
-    assert capfd.readouterr() == ("", "")
-
-
-def test_a_run_that_was_deleted_in_wandb_gets_another_one(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    loggers = build(tmp_path / "run")
-    log(loggers, range(2))
-    loggers.finish(0)
-    before = (tmp_path / "run" / "wandb_id").read_text()
-    start = wandb_logger._init
-
-    def init(config: Any, identity: LoggedRun, mode: str) -> Any:
-        if run_id(identity.directory) == before.split()[0]:
-            raise RuntimeError("HTTP 409: run x was previously created and deleted; try a new name")
-        return start(config, identity, mode)
-
-    monkeypatch.setattr(wandb_logger, "_init", init)
-    again = build(tmp_path / "run", resume=1)
-    again.finish(0)
-    assert again.wandb_mode == "offline"
-    assert (tmp_path / "run" / "wandb_id").read_text() != before
-    [uploaded] = [line for line in offline_summary([tmp_path / "run"]) if "wandb sync" in line]
-    assert uploaded.endswith("wandb/offline-run-*")
-    logs = sorted((tmp_path / "run").glob("wandb/offline-run-*/*.wandb"))
-    assert [synced_mark(path).exists() for path in logs] == [
-        before.split()[0] in p.name for p in logs
-    ]
