@@ -15,7 +15,7 @@ from lm_experiments.cli.help import offer_preparation_help
 from lm_experiments.data import overlap_lines, prepare
 from lm_experiments.errors import InputError
 from lm_experiments.rundir.parse import build
-from lm_experiments.rundir.words import duration, size
+from lm_experiments.rundir.words import counted, duration, size
 from lm_experiments.study.plan import plain
 from lm_experiments.training.config import BatchConfig, build_choice
 
@@ -49,7 +49,7 @@ def prepare_job(config: DictConfig) -> None:
     for side, store in {"train": prepared.train, **prepared.held_out}.items():
         words = [f"{side}: {len(store.tokens):,} tokens"]
         if store.documents is not None:
-            words.append(f"{store.documents:,} documents")
+            words.append(counted(store.documents, "document"))
         if store.bytes is not None:
             words.append(f"{store.bytes:,} bytes of text ({size(store.bytes)})")
         print(", ".join(words))

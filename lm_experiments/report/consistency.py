@@ -18,6 +18,7 @@ from lm_experiments.rundir.metrics import last_rows
 from lm_experiments.rundir.names import METRICS
 from lm_experiments.rundir.results import CUT_SHORT, DONE
 from lm_experiments.rundir.study import TUNE
+from lm_experiments.rundir.words import counted
 
 YES, NO, NOT_KNOWN = "yes", "no", "not known"
 # Faults of one kind that are spelt out.
@@ -205,7 +206,7 @@ def declared_first(sweep: Sweep) -> Answer:
     late = [f"{arm} - {other}: {reason}" for (arm, other), reason in plan.exploratory.items()]
     known = any(entry.event == DECLARED for entry in sweep.ledger)
     question = "all declared before results were shown"
-    good = f"{len(plan.confirmatory)} contrasts"
+    good = counted(len(plan.confirmatory), "contrast")
     return answer_of(question, late if known else [], [] if known else late, good)
 
 

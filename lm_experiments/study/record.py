@@ -54,13 +54,18 @@ def _grown(
 ) -> tuple[SweepRecord, list[SweepRow]]:
     """Return the folder's record with the planned runs, and the rows that give place to them."""
     known = read_sweep(folder) or SweepRecord()
+    replaced: list[SweepRow] = []
+    if study and known.study and not _begun(folder, known.runs):
+        # Nothing rests on what was declared: the edited study takes its place.
+        planned_now = {run.directory.name for run in runs}
+        replaced = [row for row in known.runs if row.directory not in planned_now]
+        known = SweepRecord()
     _check_study(folder, known.study, study)
     planned = [_row(run) for run in runs]
     labels = {_same_run(row): row.arm for row in planned}
     # A label that has grown since then is another name of the same row.
     there = [replace(row, arm=labels.get(_same_run(row), row.arm)) for row in known.runs]
     rows = {row.cell: row for row in there}
-    replaced: list[SweepRow] = []
     for run, row in zip(runs, planned, strict=True):
         old = rows.setdefault(row.cell, row)
         if old.config_hash != row.config_hash:
@@ -81,6 +86,13 @@ def _grown(
         runs=list(rows.values()),
     )
     return record, replaced
+
+
+def _begun(folder: Path, rows: Sequence[SweepRow]) -> bool:
+    """Return whether a run is being trained, was interrupted, or has a result but a failure."""
+    directories = [folder / row.directory for row in rows]
+    states = (run_state(directory, read_result(directory)) for directory in directories)
+    return any(state not in (WAITING, FAILED) for state in states)
 
 
 def _check_study(folder: Path, there: Study | None, study: Study | None) -> None:

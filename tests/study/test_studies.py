@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+import shutil
 from collections.abc import Callable
 from pathlib import Path
 from types import SimpleNamespace
@@ -238,6 +239,26 @@ def test_a_study_edited_after_it_started_is_refused(
         assert answer.code == 2
         assert "before it was edited" in answer.err
         assert "position=learned" in answer.err
+
+
+def test_an_edited_study_takes_the_place_of_one_of_which_no_run_has_begun(
+    study: Callable[..., Any], tmp_path: Path
+) -> None:
+    assert study("pair", "seed=0").code == 0
+    for run in Path("runs/it").glob("*-s0-*"):
+        shutil.rmtree(run)
+    path = tmp_path / "studies" / "study" / "pair.yaml"
+    path.write_text(path.read_text().replace("NoPE: [position=none]", "learned: [ffn=relu]"))
+    assert "0 done already, 3 to train" in study("pair", "seed=0", "plan=true").out
+    answer = study("pair", "seed=0", "study.margin=0.5")
+    assert answer.code == 0, answer.err
+    assert "not begun or failed, gave place to this command's" in answer.out
+    record = json.loads(Path("runs/it/sweep.json").read_text())
+    assert [row["arm"] for row in record["runs"]] == ["base", "learned", "again"]
+    assert (list(record["study"]["arms"]), record["study"]["margin"]) == (
+        ["base", "learned", "again"],
+        0.5,
+    )
 
 
 def test_an_arm_may_be_added_and_is_exploratory_where_results_were_shown(

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 
 from lm_experiments.report.collect import Run
 from lm_experiments.report.statistics.power import POWER
@@ -125,14 +125,14 @@ def _declared(table: Table) -> list[str]:
     """The tests of the contrasts that were declared before results were shown."""
     family, margin = table.plan.family, table.plan.margin
     size = "one contrast" if family == 1 else f"{family} contrasts, adjusted after Holm"
-    text = f"Verdicts: two-sided {_tests(table)} at {_LEVEL} over {size}"
+    text = f"Verdicts: two-sided {_tests(table, table.plan.confirmatory)} at {_LEVEL} over {size}"
     if margin is not None:
         text += (
             f"; equivalent is within {margin:g} {UNITS[table.metric]} "
             "(two one-sided tests, adjusted likewise: the equivalence interval lies within the "
             "margin), which goes before better and worse"
         )
-    plain = f" {PLAIN_INTERVALS}" if table.moderated else ""
+    plain = f" {PLAIN_INTERVALS}" if table.moderates(table.plan.confirmatory) else ""
     lines = [f"{text}. An arm with a failed run gets no other verdict. {UNADJUSTED}{plain}"]
     if table.resolvable is not None:
         share = f"{_LEVEL} / {family}" if family > 1 else _LEVEL
@@ -176,12 +176,12 @@ def _exploratory(table: Table) -> list[str]:
     over = f", adjusted after Holm over all {family} pairs of arms" if family > 1 else ""
     return [
         f"Exploratory: {'; '.join(reasons)}. There are no verdicts on these, and p is of two-sided "
-        f"{_tests(table)}{over}."
+        f"{_tests(table, table.plan.exploratory)}{over}."
     ]
 
 
-def _tests(table: Table) -> str:
-    return MODERATED if table.moderated else "paired t tests"
+def _tests(table: Table, pairs: Collection[tuple[str, str]]) -> str:
+    return MODERATED if table.moderates(pairs) else "paired t tests"
 
 
 def _other_contrasts(table: Table) -> list[str]:

@@ -7,6 +7,7 @@ from lm_experiments.report.statistics.text_noise import FEWEST_DOCUMENTS, docume
 from lm_experiments.report.statistics.verdicts import BETTER, WORSE
 from lm_experiments.report.table.rows import Table
 from lm_experiments.report.table.warnings import listed
+from lm_experiments.rundir.words import counted
 
 
 def text_notes(table: Table) -> list[str]:
@@ -34,8 +35,9 @@ def _too_few(table: Table) -> list[str]:
     counts = sorted({count for count in found if count})
     if not table.comparisons or not counts or counts[-1] >= FEWEST_DOCUMENTS:
         return []
+    has = " or ".join([*map(str, counts[:-1]), counted(counts[-1], "document")])
     return [
-        f"The text measured on has {' or '.join(map(str, counts))} documents, "
+        f"The text measured on has {has}, "
         f"fewer than the {FEWEST_DOCUMENTS} that a reliable error over documents takes, so that "
         "error is not shown: differences are for this text."
     ]
