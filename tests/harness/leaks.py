@@ -33,4 +33,6 @@ def package_members() -> Named:
 def replaced(before: Named) -> list[str]:
     """Return the names that stand for something else now."""
     now = package_members()
-    return [name for name, value in before.items() if now.get(name, value) is not value]
+    changed = {name: now[name] for name, old in before.items() if now.get(name, old) is not old}
+    # PyTorch itself wraps the step of each class of optimizers, once.
+    return [name for name, new in changed.items() if not getattr(new, "hooked", False)]

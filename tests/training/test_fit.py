@@ -17,9 +17,9 @@ import yaml
 from lm_experiments.cli.open_run import open_run
 from lm_experiments.evaluation import EncodedText, score
 from lm_experiments.rundir.identity import read_values
-from lm_experiments.training.callbacks import RunProgress
 from lm_experiments.training.checkpoints import load_model, newest_checkpoint
 from lm_experiments.training.config import load_config, plain_values
+from lm_experiments.training.progress import RunProgress
 from lm_experiments.training.signals import StopSignals
 
 MEDDLING = '''

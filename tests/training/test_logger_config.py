@@ -42,7 +42,7 @@ def test_config_is_plain_and_without_secrets() -> None:
 @pytest.mark.parametrize(
     ("options", "says"),
     [
-        ({"mode": "onlin"}, "logger.mode=onlin is not known; use one of auto, online, offline"),
+        ({"mode": "onlin"}, "logger.mode=onlin is not known; it can be auto, online, offline"),
         ({"project": "a/b"}, "logger.project='a/b' contains /"),
         ({"project": ""}, "use 1 to 128"),
         ({"tags": ["x" * 65]}, "use 1 to 64"),
