@@ -87,8 +87,9 @@ def prepare(data: DataConfig, tokenizer: Choice, cache_dir: Path) -> PreparedDat
     prepared = _reuse(directory, data.parts)
     if prepared is None:
         _make_writable(cache_dir)
-        # Whoever may write to the folder may take the lock: a group may share a cache.
-        mode = 0o644 | (cache_dir.stat().st_mode & 0o022)
+        # Whoever may write to the folder may take the lock, as a group may share a cache; whoever
+        # may not read the folder need not read the lock.
+        mode = 0o600 | (cache_dir.stat().st_mode & 0o066)
         with _held(FileLock(cache_dir / f"{directory.name}.lock", mode=mode)):
             prepared = _reuse(directory, data.parts)
             if prepared is None:

@@ -300,7 +300,9 @@ def test_a_damaged_plan_is_named_and_no_run_is_lost(two: Path, train: Callable[.
     path.unlink()
     answer = train("-m", "seed=0,1", "name=two")
     assert answer.code == 0, answer.err
-    assert json.loads(path.read_bytes())["runs"] == planned
+    # What is done is not planned to take time.
+    again = json.loads(path.read_bytes())["runs"]
+    assert again == [{**row, "seconds": None} for row in planned]
     assert {p: p.read_bytes() for p in two.glob("*/result.json")} == results
 
 
@@ -315,7 +317,9 @@ def test_a_damaged_identity_is_written_again(two: Path, train: Callable[..., Any
         assert answer.code == 0, answer.out + answer.err
         assert path.read_bytes() == content
         result = json.loads((path.parent / "result.json").read_bytes())
-        assert json.loads(content).items() <= result.items()
+        identity = json.loads(content)
+        hashes = {"config_hash", "data_hash"}
+        assert {key: result[key] for key in hashes} == {key: identity[key] for key in hashes}
         (path.parent / "result.json").unlink()
 
 

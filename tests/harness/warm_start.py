@@ -15,6 +15,7 @@ import subprocess
 import sys
 from collections.abc import Callable, Mapping, Sequence
 from functools import cache
+from io import TextIOWrapper
 from pathlib import Path
 from types import ModuleType
 from typing import Any
@@ -147,7 +148,10 @@ def _fork_the_fork_server() -> None:
         kept = sorted({0, 1, 2, *descriptors})
         for low, high in zip(kept, [*kept[1:], 4096], strict=True):
             os.closerange(low + 1, high)
-        # A new interpreter has neither the script nor the package.
+        # A new interpreter has neither the script nor the package, nor what these set.
+        sys.stdout, sys.stderr, sys.excepthook = sys.__stdout__, sys.__stderr__, sys.__excepthook__
+        assert isinstance(sys.stdout, TextIOWrapper)
+        sys.stdout.reconfigure(errors=sys.stdin.errors)
         for name in [name for name in sys.modules if name.startswith("lm_experiments")]:
             del sys.modules[name]
         sys.modules["__main__"] = ModuleType("__main__")
