@@ -66,7 +66,14 @@ def typed() -> list[tuple[str, tuple[str, ...], Block]]:
         for words in block.commands
         if len(words) > 1 and script_of(words)
     ]
-    return list({(name, words): (name, words, block) for name, words, block in found}.values())
+    return list(
+        {(name, _arms(words)): (name, words, block) for name, words, block in found}.values()
+    )
+
+
+def _arms(words: Sequence[str]) -> tuple[str, ...]:
+    """Return the words without those that change neither what is checked nor what is looked at."""
+    return tuple(word for word in words if word.partition("=")[0] not in ("plan", "name"))
 
 
 def named(case: object) -> str:
