@@ -33,7 +33,8 @@ def size(count: float) -> str:
 
 def counted(count: float, noun: str) -> str:
     """Return a count with its noun, such as 1 run, 0.25 GPU, 0 runs or 1,200 runs."""
-    return f"{count:,g} {noun}{'' if 0 < count <= 1 else 's'}"
+    number = f"{count:,}" if isinstance(count, int) else f"{count:,g}"
+    return f"{number} {noun}{'' if 0 < count <= 1 else 's'}"
 
 
 def aligned(rows: Sequence[Sequence[str]], numbers: bool = False) -> list[str]:

@@ -36,7 +36,14 @@ def test_sizes_are_said_as_people_say_them(count: float, words: str) -> None:
 
 @pytest.mark.parametrize(
     ("count", "words"),
-    [(1, "1 run"), (0, "0 runs"), (2, "2 runs"), (0.25, "0.25 run"), (1200, "1,200 runs")],
+    [
+        (1, "1 run"),
+        (0, "0 runs"),
+        (2, "2 runs"),
+        (0.25, "0.25 run"),
+        (1200, "1,200 runs"),
+        (2119719, "2,119,719 runs"),
+    ],
 )
 def test_counts_have_their_noun_in_its_form(count: float, words: str) -> None:
     assert counted(count, "run") == words
