@@ -15,6 +15,7 @@ from lm_experiments.report import consistency
 from lm_experiments.report.collect import Run, Sweep, collect
 from lm_experiments.report.consistency import NO, Answer, answer_of, runs_of
 from lm_experiments.rundir.identity import read_identity
+from lm_experiments.rundir.names import HASH_END
 from lm_experiments.rundir.words import aligned
 from lm_experiments.study.identity import config_hash, hash_of_values
 from lm_experiments.training.config import load_config
@@ -74,7 +75,7 @@ def _other_hashes(run: Run) -> list[str]:
         for place, there in places.items()
         if there not in (None, wanted)
     ]
-    if not run.directory.name.endswith(f"-{wanted[:8]}"):
+    if not run.directory.name.endswith(f"-{wanted[:HASH_END]}"):
         found.append(f"has hash {wanted[:8]} by config.yaml, which its name does not end with")
     if (config.seed, config.arm_overrides) != (run.row.seed, run.row.overrides):
         found.append(f"is seed {config.seed} of {config.arm_overrides} by config.yaml alone")

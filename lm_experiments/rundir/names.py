@@ -16,6 +16,8 @@ LOG = "train.log"
 LOCK = ".lock"
 TOKENIZER = "tokenizer.json"
 CHECKPOINTS = "checkpoints"
+# How many characters of its hash end the name of its directory.
+HASH_END = 8
 # Of a sweep.
 SWEEP = "sweep.json"
 LEDGER = "ledger.jsonl"

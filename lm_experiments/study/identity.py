@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from lm_experiments.data import files_hash
+from lm_experiments.rundir.names import HASH_END
 from lm_experiments.study.keys import all_keys, flat, use_of
 from lm_experiments.training.config import RunConfig, plain_values
 from lm_experiments.training.devices import find_device
@@ -109,7 +110,7 @@ def arm_labels(arms: Sequence[Sequence[str]]) -> list[str]:
 def directory_name(arm: str, seed: int, config_hash: str) -> str:
     """Return the run directory's name: arm, seed, and the start of the hash."""
     slug = re.sub(r"[^A-Za-z0-9._=]+", "-", arm).strip("-")[:SLUG_LENGTH].replace("=", "-")
-    return f"{slug}-s{seed}-{config_hash[:8]}"
+    return f"{slug}-s{seed}-{config_hash[:HASH_END]}"
 
 
 def sweep_name(swept: Sequence[str], fixed: Sequence[str]) -> str:

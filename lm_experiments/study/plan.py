@@ -18,6 +18,7 @@ from lm_experiments.launch.task import Task
 from lm_experiments.model import Ledger, count
 from lm_experiments.registry import AXES, Choice
 from lm_experiments.rundir.identity import Identity, write_identity
+from lm_experiments.rundir.names import HASH_END
 from lm_experiments.rundir.parse import convert
 from lm_experiments.rundir.results import WAITING, Result, read_result
 from lm_experiments.study.command_config import CommandConfig
@@ -239,7 +240,7 @@ def _prepared(corpus: DataConfig, tokenizer: Choice, cache_dir: str) -> Prepared
 def _place(config: RunConfig, identity: str, data_hash: str) -> Path:
     """Return the run's directory: where a run of this identity lies already, or a new name."""
     sweep = Path(config.runs_dir).expanduser() / str(config.name)
-    known = sorted(sweep.glob(f"*-{identity[:8]}"))
+    known = sorted(sweep.glob(f"*-{identity[:HASH_END]}"))
     if not known:
         return sweep / directory_name(config.arm, config.seed, identity)
     # Until it has its configuration, a directory holds nothing but what is being written to it.

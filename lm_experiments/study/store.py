@@ -20,8 +20,8 @@ from lm_experiments.rundir.atomic import UNFINISHED, write_atomically
 from lm_experiments.rundir.claim import RunningElsewhereError, claimed
 from lm_experiments.rundir.live import is_held
 from lm_experiments.rundir.names import (
-    CHECKPOINTS,
     DOCUMENTS,
+    HASH_END,
     LOCK,
     LOG,
     METRICS,
@@ -31,11 +31,8 @@ from lm_experiments.rundir.names import (
 from lm_experiments.rundir.results import DONE, Result, read_result, write_result
 from lm_experiments.source import training_hash
 from lm_experiments.study.plan import PlannedRun, make_directory
+from lm_experiments.training.checkpoints import checkpoints_of
 from lm_experiments.training.config import load_config
-
-# How many characters of its hash end the name of a run directory.
-HASH_END = 8
-CHECKPOINT = f"{CHECKPOINTS}/step-*.ckpt"
 
 
 def done_elsewhere(runs: Sequence[PlannedRun], folders: Sequence[str]) -> list[PlannedRun]:
@@ -96,7 +93,7 @@ def _is_open(run: PlannedRun) -> bool:
     """Return whether the run may come from elsewhere."""
     if run.config.control is not None or run.status == DONE or is_held(run.directory / LOCK):
         return False
-    return not any(run.directory.glob(CHECKPOINT))
+    return not checkpoints_of(run.directory)
 
 
 def _existing(folders: Sequence[str], runs: Sequence[PlannedRun]) -> list[Path]:
@@ -169,7 +166,7 @@ def _copy(run: PlannedRun) -> None:
         for name in (METRICS, LOG, TOKENIZER):
             if (path := run.source / name).exists():
                 write_atomically(run.directory / name, path.read_bytes())
-        for path in [run.source / DOCUMENTS, *sorted(run.source.glob(CHECKPOINT))]:
+        for path in [run.source / DOCUMENTS, *checkpoints_of(run.source)]:
             if path.exists():
                 _link(path.resolve(), run.directory / path.relative_to(run.source))
         ended = (run.source / RESULT).stat().st_mtime

@@ -19,12 +19,12 @@ from torch.utils._pytree import tree_leaves
 from lm_experiments.errors import InputError
 from lm_experiments.model import Transformer, sketch_model
 from lm_experiments.rundir.atomic import UNFINISHED, remove_unfinished
+from lm_experiments.rundir.names import CHECKPOINTS
 from lm_experiments.training.config import RunConfig
 
 if TYPE_CHECKING:
     from lightning.pytorch import Trainer
 
-FOLDER = "checkpoints"
 NAME = re.compile(r"step-[0-9]{8}\.ckpt")
 # The newest, and the one before it, should the newest turn out to be damaged.
 KEPT = 2
@@ -49,7 +49,7 @@ def save_checkpoint(trainer: Trainer, run_dir: Path) -> Path:
     Raises:
         CheckpointError: see `write_whole`.
     """
-    path = run_dir / FOLDER / f"step-{trainer.global_step:08d}.ckpt"
+    path = run_dir / CHECKPOINTS / f"step-{trainer.global_step:08d}.ckpt"
     trainer.save_checkpoint(path, weights_only=False)
     if trainer.is_global_zero:
         _prune(run_dir, trainer.global_step)
@@ -103,7 +103,7 @@ def check_writable(run_dir: Path, newest: Path | None) -> None:
     Raises:
         CheckpointError: where they cannot.
     """
-    probe = run_dir / FOLDER / ".probe"
+    probe = run_dir / CHECKPOINTS / ".probe"
     try:
         probe.parent.mkdir(exist_ok=True)
         probe.touch()
@@ -117,7 +117,7 @@ def check_writable(run_dir: Path, newest: Path | None) -> None:
 
 def newest_checkpoint(run_dir: Path) -> Path | None:
     """Return the run's newest checkpoint that can be read, or None; damaged ones are named."""
-    for path in _checkpoints(run_dir):
+    for path in checkpoints_of(run_dir):
         if is_whole(path):
             return path
         log.warning("%s is damaged and is skipped.", path)
@@ -155,7 +155,7 @@ def load_model(run_dir: Path, config: RunConfig, device: str = "cpu") -> Transfo
     """
     path = newest_checkpoint(run_dir)
     if path is None:
-        damaged = " that can be read; remove it and" if _checkpoints(run_dir) else " yet;"
+        damaged = " that can be read; remove it and" if checkpoints_of(run_dir) else " yet;"
         raise InputError(f"{run_dir} has no checkpoint{damaged} train it first.")
     model = sketch_model(config.model).to_empty(device=device)
     try:
@@ -174,15 +174,15 @@ def _prune(run_dir: Path, step: int) -> None:
     Later ones are damaged, or the run would have continued from them; they would crowd out what is
     saved next.
     """
-    there = _checkpoints(run_dir)
+    there = checkpoints_of(run_dir)
     kept = [path for path in there if checkpoint_step(path) <= step][:KEPT]
     for old in set(there) - set(kept):
         old.unlink()
 
 
-def _checkpoints(run_dir: Path) -> list[Path]:
+def checkpoints_of(run_dir: Path) -> list[Path]:
     """Return the run's checkpoints, the newest first; copies under other names are none."""
-    there = (run_dir / FOLDER).glob("step-*.ckpt")
+    there = (run_dir / CHECKPOINTS).glob("step-*.ckpt")
     return sorted((path for path in there if NAME.fullmatch(path.name)), reverse=True)
 
 

@@ -19,7 +19,7 @@ from lm_experiments.data import prepare
 from lm_experiments.errors import InputError
 from lm_experiments.model import build_model
 from lm_experiments.rundir.identity import Identity, read_identity
-from lm_experiments.rundir.names import TOKENIZER, log_name
+from lm_experiments.rundir.names import HASH_END, TOKENIZER, log_name
 from lm_experiments.rundir.results import DONE, FAILED, INTERRUPTED, write_result
 from lm_experiments.training.batches import Batches
 from lm_experiments.training.callbacks import (
@@ -179,7 +179,7 @@ class Run:
         ]
         if self.world.is_rank_zero:
             label = f"{self.config.arm} s{self.config.seed}"
-            callbacks.insert(0, RunProgress(label, self.run_dir.name[-8:]))
+            callbacks.insert(0, RunProgress(label, self.run_dir.name[-HASH_END:]))
         built = Trainer(
             accelerator=self.device.type,
             devices=self.world.size,
