@@ -14,6 +14,7 @@ import torch
 from numpy.typing import NDArray
 
 from lm_experiments.errors import InputError
+from lm_experiments.rundir.words import counted
 
 # How the subjects start the training command in a process; an installed wheel has no scripts.
 TRAIN = (sys.executable, "-m", "lm_experiments.cli.main", "train")
@@ -128,7 +129,7 @@ def table(measurement: Measurement) -> str:
     head = f"{'':{width}}  {'seconds':>8}  {'tokens/s':>9}  {'time':>6}  10th to 90th percentile"
     lines = [measurement.title, "", head]
     lines += [_line(timing, width, measurement.tokens) for timing in measurement.timings]
-    rounds = f"{measurement.rounds} round" + ("s" if measurement.rounds > 1 else "")
+    rounds = counted(measurement.rounds, "round")
     lines += ["", f"time: relative to {reference}, the median of {rounds}; above 1 is slower."]
     return "\n".join([*lines, *measurement.notes])
 

@@ -105,7 +105,7 @@ def key_lines(listed: Iterable[Entry], short: Mapping[str, str] | None = None) -
     for title, group in by_section([*listed]):
         yield f"\n{title}" if title else ""
         for entry in group:
-            yield f"  {_assigned(entry)}"
+            yield f"  {entry.assigned}"
             yield _wrapped(sentence(entry.key.field.summary))
     if short:
         yield "\nshort for keys of the model"
@@ -129,17 +129,13 @@ def _explained(word: str) -> Iterator[str]:
     for title, group in by_section(found):
         yield f"\n{title}" if title else ""
         for entry in group:
-            yield f"  {_assigned(entry)}  ({entry.allowed})"
+            yield f"  {entry.assigned}  ({entry.allowed})"
             yield _wrapped(f"{entry.words} {entry.effect}")
 
 
 def _is_of(entry: Entry, word: str) -> bool:
     """Return whether a key is the word, or one of the section or group that the word names."""
     return re.match(rf"(model\.)?{re.escape(word)}(\.|$)", entry.key.name) is not None
-
-
-def _assigned(entry: Entry) -> str:
-    return f"{entry.key.name}={entry.default}"
 
 
 def _wrapped(text: str) -> str:

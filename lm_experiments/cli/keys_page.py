@@ -93,7 +93,7 @@ def _choices(group: str) -> Iterator[str]:
 def _item(entry: Entry) -> str:
     use = entry.key.use
     mark = "" if use is Use.RESULT else f" *{use.name.lower()}*"
-    return f"- `{entry.key.name}={entry.default}` ({entry.allowed}): {entry.words}{mark}"
+    return f"- `{entry.assigned}` ({entry.allowed}): {entry.words}{mark}"
 
 
 if __name__ == "__main__":

@@ -11,8 +11,6 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from hydra import compose, initialize_config_dir
-from hydra.core.global_hydra import GlobalHydra
 from omegaconf import OmegaConf
 
 from lm_experiments.cli.components import typed
@@ -22,6 +20,7 @@ from lm_experiments.launch.launcher import LAUNCHERS
 from lm_experiments.registry import MISSING, component
 from lm_experiments.study.choices import choices, groups
 from lm_experiments.study.command_config import command_config
+from lm_experiments.study.explain import compose_command
 from lm_experiments.study.keys import Key, all_keys, flat, study_keys
 from lm_experiments.training.config import RunConfig, run_config
 
@@ -48,6 +47,11 @@ class Entry:
     key: Key
     default: str
     allowed: str
+
+    @property
+    def assigned(self) -> str:
+        """The key at its default, as it is typed."""
+        return f"{self.key.name}={self.default}"
 
     @property
     def words(self) -> str:
@@ -125,9 +129,7 @@ def _entry(key: Key, composed: Any, values: dict[str, Any]) -> Entry:
 
 def _defaults() -> dict[str, Any]:
     """Return the configuration of a command without words, as nested plain values."""
-    GlobalHydra.instance().clear()
-    with initialize_config_dir(str(conf_dir()), version_base="1.3"):
-        values: Any = OmegaConf.to_container(compose("train"), resolve=True)
+    values: Any = OmegaConf.to_container(compose_command([]), resolve=True)
     return dict(values)
 
 

@@ -98,10 +98,10 @@ class TokenStore:
             )
         tokens = np.memmap(path, dtype=dtype, mode="r", offset=HEADER_BYTES, shape=(count,))
 
-        def scan(_: Path) -> Facts:
+        def _scan(_: Path) -> Facts:
             return {"crc32": _crc(np.array_split(tokens, 1 + count // CHUNK_TOKENS))}
 
-        facts = cached_scan(path, "tokens", scan, cache_dir) if cache_dir else scan(path)
+        facts = cached_scan(path, "tokens", _scan, cache_dir) if cache_dir else _scan(path)
         if _checksum(header, facts["crc32"]) != header["crc32"]:
             raise InputError(f"{path} has a wrong checksum; prepare the data again")
         fields = ("documents", "vocab_size", "tokenizer_fingerprint")

@@ -94,13 +94,16 @@ class Estimates:
 
     def seconds(self, run: PlannedRun) -> float | None:
         """Return what a whole run takes; None where nothing could be timed."""
-        flops = run.ledger.training_flops_per_token
-        others = sorted(self._costs.values(), key=lambda cost: abs(math.log(cost.flops / flops)))
-        if not others:
+        if not self._costs:
             return None
-        work = self._costs.get(_model_of(run.config), others[0]).work(run)
+        work = (self._costs.get(_model_of(run.config)) or self._nearest(run)).work(run)
         steps = run.config.trainer.max_steps
         return self.pace * work + self._alone(_start_seconds(run.config) + steps * LOOP_SECONDS)
+
+    def _nearest(self, run: PlannedRun) -> Cost:
+        """Return the cost of the timed model whose FLOPs are most nearly those of the run's."""
+        flops = run.ledger.training_flops_per_token
+        return min(self._costs.values(), key=lambda cost: abs(math.log(cost.flops / flops)))
 
     @property
     def first_start(self) -> float:

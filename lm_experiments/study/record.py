@@ -54,14 +54,14 @@ def _grown(
 ) -> tuple[SweepRecord, list[SweepRow]]:
     """Return the folder's record with the planned runs, and the rows that give place to them."""
     known = read_sweep(folder) or SweepRecord()
+    planned = [_row(run) for run in runs]
     replaced: list[SweepRow] = []
     if study and known.study and not _begun(folder, known.runs):
         # Nothing rests on what was declared: the edited study takes its place.
-        planned_now = {run.directory.name for run in runs}
-        replaced = [row for row in known.runs if row.directory not in planned_now]
+        kept = {row.directory for row in planned}
+        replaced = [row for row in known.runs if row.directory not in kept]
         known = SweepRecord()
     _check_study(folder, known.study, study)
-    planned = [_row(run) for run in runs]
     labels = {_same_run(row): row.arm for row in planned}
     # A label that has grown since then is another name of the same row.
     there = [replace(row, arm=labels.get(_same_run(row), row.arm)) for row in known.runs]

@@ -20,7 +20,7 @@ from lm_experiments.registry import UnknownComponentError
 from lm_experiments.report.table.json_table import FORMAT
 from lm_experiments.rundir.names import CONFIG
 from lm_experiments.rundir.results import DONE, FAILED, Result, read_result
-from lm_experiments.rundir.words import aligned
+from lm_experiments.rundir.words import aligned, counted
 from lm_experiments.study.plan import PlannedRun, make_directory, planned
 from lm_experiments.training.config import RunConfig, load_config
 from lm_experiments.training.devices import find_device
@@ -79,8 +79,7 @@ class Cell:
         """Where `noise` comes from, in words."""
         if len(self.losses) >= SEEDS_FOR_SPREAD:
             return f"2 sd of {len(self.losses)} seeds"
-        seeds = "1 seed" if len(self.losses) == 1 else f"{len(self.losses)} seeds"
-        return f"{RELATIVE_NOISE:.1%} of the loss, with {seeds}"
+        return f"{RELATIVE_NOISE:.1%} of the loss, with {counted(len(self.losses), 'seed')}"
 
     @property
     def code(self) -> str:

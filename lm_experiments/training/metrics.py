@@ -38,11 +38,11 @@ class TokenLoss(Metric):
     ) -> TokenLoss:
         """Follow the model's device and not its type; torchmetrics misses ``.to(dtype)``."""
 
-        def move(tensor: Tensor) -> Tensor:
+        def _move(tensor: Tensor) -> Tensor:
             device = fn(torch.empty(0, device=tensor.device)).device
             return tensor if device.type == "mps" else tensor.to(device)
 
-        super()._apply(move, exclude_state)
+        super()._apply(_move, exclude_state)
         return self
 
     def compute(self) -> Tensor:

@@ -132,13 +132,13 @@ class ShardStrategy(ReplicaStrategy):
             optimizer.load_state_dict({**saved, "state": state})
 
     def _whole(self, state: dict[str, Any]) -> dict[str, Any]:
-        def gathered(value: Any) -> Any:
+        def _gathered(value: Any) -> Any:
             if not isinstance(value, DTensor):
                 return value
             full = value.full_tensor()
             return full.cpu() if self.is_global_zero else full.new_empty(0)
 
-        whole: dict[str, Any] = tree_map(gathered, dict(state))
+        whole: dict[str, Any] = tree_map(_gathered, dict(state))
         return whole
 
 

@@ -170,13 +170,13 @@ def test_a_page_can_be_typed_from_top_to_bottom(
     shim.chmod(0o755)
     for block in blocks("bash", "python"):
         if block.page == page and not block.needs and not block.title:
-            _run(block, tmp_path)
+            done = _run(block, tmp_path)
+            assert done.returncode == 0, f"{block.where}\n{block.text}\n{done.stdout}{done.stderr}"
 
 
-def _run(block: Block, folder: Path) -> None:
+def _run(block: Block, folder: Path) -> subprocess.CompletedProcess[str]:
     """Run a block of commands as a shell does, or one of Python, in a folder."""
     code = f"export PATH={shlex.quote(str(folder / 'bin'))}:$PATH\nset -e\n{block.text}"
     command = ["bash", "-c", code] if block.language == "bash" else ["python", "-c", block.text]
     command = [sys.executable if word == "python" else word for word in command]
-    done = subprocess.run(command, cwd=folder, capture_output=True, text=True, timeout=900)
-    assert done.returncode == 0, f"{block.where}\n{block.text}\n{done.stdout}{done.stderr}"
+    return subprocess.run(command, cwd=folder, capture_output=True, text=True, timeout=900)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 
 from lm_experiments.report.collect import Run
 from lm_experiments.report.statistics.power import POWER
@@ -180,7 +180,7 @@ def _exploratory(table: Table) -> list[str]:
     ]
 
 
-def _tests(table: Table, pairs: Collection[tuple[str, str]]) -> str:
+def _tests(table: Table, pairs: Iterable[tuple[str, str]]) -> str:
     return MODERATED if table.moderates(pairs) else "paired t tests"
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import difflib
 import math
 from collections import Counter
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -152,11 +152,12 @@ class Table:
     @property
     def moderated(self) -> bool:
         """Whether p is of moderated t tests, with that of the plain ones beside it."""
-        return self.moderates([(c.arm, c.reference) for c in self.comparisons])
+        return self.moderates((c.arm, c.reference) for c in self.comparisons)
 
-    def moderates(self, pairs: Collection[tuple[str, str]]) -> bool:
+    def moderates(self, pairs: Iterable[tuple[str, str]]) -> bool:
         """Return whether p is of a moderated t test for one of these pairs of arms."""
-        found = [c.contrast for c in self.comparisons if (c.arm, c.reference) in pairs]
+        asked = set(pairs)
+        found = [c.contrast for c in self.comparisons if (c.arm, c.reference) in asked]
         return any(contrast and contrast.plain_p is not None for contrast in found)
 
     @property
