@@ -50,6 +50,7 @@ def nodes(place: Place, monkeypatch: pytest.MonkeyPatch) -> Iterator[Nodes]:
     place.kill()
 
 
+@pytest.mark.slow
 def test_runs_of_a_killed_node_go_on_elsewhere(place: Place, nodes: Nodes) -> None:
     nodes.add(str(ROOT), 1)
     second = nodes.add(str(ROOT), 1)
@@ -60,7 +61,7 @@ def test_runs_of_a_killed_node_go_on_elsewhere(place: Place, nodes: Nodes) -> No
     def started() -> bool:
         return len({path.parents[1] for path in folder.glob("*/checkpoints/*.ckpt")}) >= 2
 
-    with place.start(*words, beside=before, PAUSE="0.02") as sweep:
+    with place.start(*words, beside=before, PAUSE="0.1") as sweep:
         until(started, 120, "two runs to save a checkpoint", sweep)
         nodes.cluster.remove_node(second, allow_graceful=False)
         answer = sweep.wait(200)
@@ -91,6 +92,7 @@ def test_a_node_with_other_code_is_refused(place: Place, nodes: Nodes) -> None:
     assert not list((place.folder / "runs/v").glob("*/result.json"))
 
 
+@pytest.mark.slow
 def test_an_address_that_does_not_answer_is_refused_in_bounded_time(place: Place) -> None:
     answer = place.train(
         "seed=0,1", "hydra/launcher=ray", "ray.address=127.0.0.1:1", "name=u", seconds=60

@@ -85,7 +85,7 @@ def assert_continues(place: Place, sweep: str, *arguments: str) -> None:
     assert place.litter() == []
 
 
-@pytest.mark.parametrize("name", ["SIGTERM", "SIGHUP", slow("SIGINT"), slow("SIGUSR1")])
+@pytest.mark.parametrize("name", ["SIGHUP", *map(slow, ("SIGTERM", "SIGINT", "SIGUSR1"))])
 def test_a_signal_to_a_single_run_saves_it(place: Place, name: str) -> None:
     answer = signalled(place, name, False)
     assert answer.code == CODES[name], answer.text
@@ -257,7 +257,7 @@ def test_no_old_result_stands_in_a_run_that_goes_on(place: Place) -> None:
 
 @pytest.mark.parametrize(
     ("end", "group"),
-    [slow("SIGTERM", False), slow("SIGINT", True), ("SIGKILL", True)],
+    [slow("SIGTERM", False), slow("SIGINT", True), slow("SIGKILL", True)],
 )
 def test_wandb_is_closed_and_goes_on_under_the_same_id(place: Place, end: str, group: bool) -> None:
     options = ("logger=wandb", "logger.mode=offline")

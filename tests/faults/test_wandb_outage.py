@@ -179,7 +179,7 @@ def test_a_server_that_cannot_be_reached_costs_a_bounded_wait_and_one_warning(
 
 
 @pytest.mark.usefixtures("keyed")
-@pytest.mark.parametrize("mood", ["500", *map(slow, ("cut", "delay"))])
+@pytest.mark.parametrize("mood", [*map(slow, ("500", "cut", "delay"))])
 def test_a_server_that_goes_away_meanwhile_gets_the_rest_afterwards(
     mood: str, sweep: Callable[..., Any], monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -219,7 +219,7 @@ def test_a_run_that_raises_has_failed_in_wandb_too(
     assert "wandb sync" not in answer.out
 
 
-@pytest.mark.parametrize("mode", ["offline", slow("online")])
+@pytest.mark.parametrize("mode", [*map(slow, ("offline", "online"))])
 def test_a_service_that_is_killed_meanwhile_is_one_warning(
     mode: str, sweep: Callable[..., Any], monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -236,6 +236,7 @@ def test_a_service_that_is_killed_meanwhile_is_one_warning(
     assert f"runs/killed/{'*' if mode == 'offline' else 'killing'}" in sync_command(answer.out)
 
 
+@pytest.mark.slow
 def test_a_disk_that_takes_nothing_more_of_wandb_ends_only_the_mirroring(
     sweep: Callable[..., Any], monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -66,6 +66,7 @@ def test_the_last_gradient_shrinks_as_the_root_of_depth_with_norms_before() -> N
     assert last_gradient("pre", 6) > 2.5 * last_gradient("pre", 48)
 
 
+@pytest.mark.slow
 def test_the_last_gradient_does_not_depend_on_depth_with_norms_after() -> None:
     assert_constant([last_gradient("post", depth) for depth in DEPTHS])
 

@@ -13,6 +13,7 @@ from typing import Any
 import pytest
 import torch
 import yaml
+from harness.processes import slow
 
 from lm_experiments.cli.open_run import open_run
 from lm_experiments.evaluation import EncodedText, score
@@ -173,7 +174,7 @@ def test_micro_batches_do_not_change_the_run(train: Callable[..., Any]) -> None:
     assert read_result("m1")["val_loss"] == pytest.approx(read_result("m8")["val_loss"], abs=1e-5)
 
 
-@pytest.mark.parametrize("step", [5, 6, 8])
+@pytest.mark.parametrize("step", [5, *map(slow, (6, 8))])
 @pytest.mark.parametrize("signal_name", ["SIGTERM", "SIGKILL"])
 def test_an_interrupted_run_continues_to_the_same_weights(
     signal_name: str, step: int, meddle: Callable[..., Any]
