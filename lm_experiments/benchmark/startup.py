@@ -15,7 +15,7 @@ from pathlib import Path
 from lm_experiments.benchmark.lightning_run import run_config
 from lm_experiments.benchmark.rounds import TRAIN, Contestant, Measurement, measure, timed
 from lm_experiments.data import prepare
-from lm_experiments.launch.processes import train
+from lm_experiments.launch.local import train
 from lm_experiments.launch.task import Task
 from lm_experiments.rundir.identity import Identity, write_identity
 from lm_experiments.rundir.results import DONE

@@ -20,7 +20,7 @@ subjects:
              (pip install -e '.[peers]')
   lightning  a whole Lightning run against a bare loop over the same steps
   startup    the help, and one more run of a sweep up to its first step
-  sweep      twelve tiny runs side by side through Ray, against one after another
+  packing    twelve tiny runs side by side, against one after another
   allocation training steps with freed memory kept in the process, and given back
   guards     checkpoints and checks for non-finite losses, against the step they protect"""
 EXAMPLES = """\
@@ -34,7 +34,7 @@ SUBJECTS = {
     "startup": ("startup", 8),
     "allocation": ("allocation", 12),
     "guards": ("guards", 6),
-    "sweep": ("sweep", 1),
+    "packing": ("packing", 1),
 }
 
 

@@ -13,7 +13,7 @@ from lm_experiments.errors import InputError
 from lm_experiments.launch.endings import run_line
 from lm_experiments.launch.fork import start_server
 from lm_experiments.launch.launcher import check_single
-from lm_experiments.launch.processes import train_in_this_process, train_with_retries
+from lm_experiments.launch.local import train_in_this_process, train_with_retries
 from lm_experiments.launch.resources import read_resources
 from lm_experiments.rundir.results import DONE, read_result, run_status
 from lm_experiments.study.command_config import CommandConfig, command_config

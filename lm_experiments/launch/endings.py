@@ -201,7 +201,7 @@ def finish(directory: Path, ending: Ending, policy: Policy) -> None:
         raise SystemExit(ending.exit_status)
     print(ending.text(directory), flush=True)
     if ending.status != ELSEWHERE:
-        policy.after_run(directory)
+        print(f"  {policy.standing(directory)}", flush=True)
     if ending.status == FAILED and policy.stop_on_failure:
         raise SystemExit(1)
 
@@ -220,6 +220,24 @@ def run_line(directory: Path) -> str:
     error = result.error or RunError(result.status, "continue it: same command", None)
     log = f" (traceback in {directory / error.traceback})" if error.traceback else ""
     return f"{directory.name}: {result.status.upper()}: {error.type}: {error.message}{log}"
+
+
+class MemoryKills:
+    """Tells runs that the kernel killed for lack of memory from runs killed otherwise.
+
+    The kernel counts its kills, and says of none whom it killed: each explains one run.
+    """
+
+    def __init__(self) -> None:
+        self._explained = 0
+
+    def explain_one(self, since: int) -> bool:
+        """Return whether there was a kill, more than ``since``, that explains no other run."""
+        explained = max(since, self._explained)
+        if out_of_memory_kills() <= explained:
+            return False
+        self._explained = explained + 1
+        return True
 
 
 def out_of_memory_kills() -> int:

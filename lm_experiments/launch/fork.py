@@ -72,6 +72,10 @@ class ForwardedSignals(StopSignals):
         super().__init__()
         self.children = children
 
+    def pass_on(self, number: int) -> None:
+        """Ask the children to end as if this process had been asked to."""
+        self._note(number, None)
+
     def _note(self, number: int, frame: FrameType | None) -> None:
         another = self.is_another(number)
         for pid in self.children():

@@ -1,4 +1,4 @@
-"""Trains a run: one process for each of its devices, started, watched, and accounted for.
+"""A run in training: one process for each of its devices, started, watched, and accounted for.
 
 The processes get what torchrun would give them, so that `launch.torchrun` can take their place.
 """
@@ -9,35 +9,30 @@ import dataclasses
 import math
 import multiprocessing
 import os
+import signal
 import socket
 import sys
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from functools import partial
-from multiprocessing import Pipe, connection
+from multiprocessing import Pipe
 from multiprocessing.connection import Connection
 from multiprocessing.context import ForkServerProcess
-from pathlib import Path
 from typing import Any
 
-from lm_experiments.errors import InputError
 from lm_experiments.launch.endings import (
-    ELSEWHERE,
-    Attempts,
     Ending,
+    MemoryKills,
     ProcessExit,
     ending_of,
-    failed,
-    finish,
     out_of_memory_kills,
 )
-from lm_experiments.launch.fork import ForwardedSignals, set_up_child, start_server
-from lm_experiments.launch.task import Policy, Task
-from lm_experiments.rundir.claim import RunningElsewhereError, claimed
+from lm_experiments.launch.fork import set_up_child
+from lm_experiments.launch.task import Task
 from lm_experiments.rundir.names import log_name
-from lm_experiments.rundir.results import DONE, RunError
+from lm_experiments.rundir.results import RunError
 from lm_experiments.training.signals import SIGNALS, StopSignals
 
 # How long the other processes may take to notice that one has failed, and to close their files.
@@ -46,84 +41,8 @@ GRACE_SECONDS = 20.0
 STOP_SECONDS = 90.0
 # How long they may take after a signal before the first step: they may wait for one that is gone.
 START_SECONDS = 5.0
-LOOK_EVERY = 0.5
 STOPPED = tuple(128 + number for number in SIGNALS)
 LOOPBACK = "127.0.0.1"
-
-
-def train_one_after_another(tasks: Sequence[Task], policy: Policy) -> None:
-    """Train runs, each in processes of its own; print how each ended, and exit as `finish` does."""
-    for task in tasks:
-        finish(task.directory, train_with_retries(task, policy.retries), policy)
-
-
-def train_with_retries(task: Task, retries: int) -> Ending:
-    """Train a run, and try again if it fails; return how the last attempt ended."""
-    attempts = Attempts(retries)
-    while attempts.again(task.directory, ending := train(task)):
-        pass
-    return ending
-
-
-def train(task: Task) -> Ending:
-    """Train a run directory in a process for each device, unless another process trains it.
-
-    A SIGINT, SIGTERM or SIGUSR1 that reaches this process meanwhile is passed on to them. A
-    process that fails ends the run: the others have `GRACE_SECONDS` to notice.
-    """
-    start_server()
-    return _guarded(task.directory, partial(_train_claimed, task))
-
-
-def train_in_this_process(task: Task) -> Ending:
-    """Train a run of one device without a process of its own, as a debugger needs it."""
-    return _guarded(task.directory, partial(_train_here, task.directory))
-
-
-def _guarded(directory: Path, training: partial[Ending]) -> Ending:
-    try:
-        with claimed(directory) as is_open:
-            return training() if is_open else Ending(DONE)
-    except RunningElsewhereError:
-        return Ending(ELSEWHERE)
-    except (OSError, InputError) as error:
-        return failed(directory, RunError(type(error).__name__, str(error), None))
-
-
-def _train_here(directory: Path) -> Ending:
-    from lm_experiments.training.fit import train_rank
-    from lm_experiments.training.result import run_error
-
-    try:
-        train_rank(directory)
-    except (SystemExit, Exception) as error:
-        code = error.code if isinstance(error, SystemExit) and isinstance(error.code, int) else 1
-        return ending_of(directory, ProcessExit(code, error=run_error(error)))
-    return Ending(DONE)
-
-
-def _train_claimed(task: Task) -> Ending:
-    kills = out_of_memory_kills()
-    store = open_store() if task.devices > 1 else None
-    ranks, context = [], multiprocessing.get_context("forkserver")
-    for number in range(task.devices):
-        ours, theirs = Pipe(duplex=False)
-        environment = rank_variables(number, task.devices, store) if store else dict(os.environ)
-        process = context.Process(target=_train_rank, args=(task, environment, theirs))
-        ranks.append(Rank(number, task.devices, process, ours))
-    forwarded = ForwardedSignals(lambda: [rank.pid for rank in ranks if rank.pid])
-    with forwarded:
-        for rank in ranks:
-            rank.process.start()
-        if forwarded.number is not None:
-            # The signal came before they could receive it.
-            for rank in ranks:
-                rank.process.kill()
-        _wait(ranks, forwarded)
-    killed = out_of_memory_kills() > kills
-    exits = [dataclasses.replace(rank.exit, out_of_memory=killed) for rank in ranks if rank.exit]
-    first = exits[_first_to_fail(ranks)]
-    return ending_of(task.directory, first, exits, forwarded.number)
 
 
 @dataclass(frozen=True)
@@ -170,21 +89,84 @@ class Rank:
         return self.exit
 
 
-def _wait(ranks: Sequence[Rank], signals: StopSignals) -> None:
-    """Wait for all processes; once one has failed, only as long as the others may take."""
-    deadline = math.inf
-    while alive := [rank for rank in ranks if rank.exit is None]:
-        ended = connection.wait([rank.process.sentinel for rank in alive], LOOK_EVERY)
-        for rank in alive:
+class Training:
+    """A run in training, by a process for each of its devices; its directory is claimed.
+
+    Args:
+        variables: what is set in the environment of its processes.
+        signals: those that this process gets, and passes on to them.
+    """
+
+    def __init__(self, task: Task, variables: Mapping[str, str], signals: StopSignals) -> None:
+        self.task, self.signals = task, signals
+        self.kills = out_of_memory_kills()
+        self.deadline = math.inf
+        self._store = open_store() if task.devices > 1 else None
+        self.ranks = [
+            self._rank(number, {**os.environ, **variables}) for number in range(task.devices)
+        ]
+
+    def _rank(self, number: int, environment: Mapping[str, str]) -> Rank:
+        ours, theirs = Pipe(duplex=False)
+        if self._store is not None:
+            ranks = rank_variables(number, self.task.devices, self._store)
+            environment = {**environment, **ranks}
+        context = multiprocessing.get_context("forkserver")
+        process = context.Process(target=_train_rank, args=(self.task, environment, theirs))
+        return Rank(number, self.task.devices, process, ours)
+
+    @property
+    def pids(self) -> list[int]:
+        """The processes that are not known to have ended."""
+        return [rank.pid for rank in self.ranks if rank.pid]
+
+    @property
+    def sentinels(self) -> list[int]:
+        """What tells that one of these processes has ended."""
+        return [rank.process.sentinel for rank in self.ranks if rank.exit is None]
+
+    def start(self) -> None:
+        """Start its processes, and end them where a signal came before they could receive it."""
+        try:
+            for rank in self.ranks:
+                rank.process.start()
+        except BaseException:
+            self._kill()
+            raise
+        if self.signals.number is not None:
+            self._kill()
+
+    def is_over(self, ended: Collection[object]) -> bool:
+        """Take note of processes that have ended, by their sentinels; return whether all have.
+
+        Once one has failed, the others have only as long as they may take.
+        """
+        for rank in [rank for rank in self.ranks if rank.exit is None]:
             if rank.process.sentinel in ended and not rank.notice_end().is_clean:
-                stopped = signals.number is not None or bool(rank.exit and rank.exit.stop_signal)
+                stopped = self.signals.number is not None or bool(
+                    rank.exit and rank.exit.stop_signal
+                )
                 grace = STOP_SECONDS if stopped else GRACE_SECONDS
-                deadline = min(deadline, time.monotonic() + grace)
-        if signals.number is not None and not any(rank.has_begun() for rank in ranks):
-            deadline = min(deadline, signals.came + START_SECONDS)
-        if time.monotonic() > deadline:
-            for rank in alive:
-                rank.given_up = rank.exit is None
+                self.deadline = min(self.deadline, time.monotonic() + grace)
+        if self.signals.number is not None and not any(rank.has_begun() for rank in self.ranks):
+            self.deadline = min(self.deadline, self.signals.came + START_SECONDS)
+        if time.monotonic() > self.deadline:
+            self._kill()
+        return not self.sentinels
+
+    def ending(self, kills: MemoryKills) -> Ending:
+        """Decide how the run ended whose processes have all ended, and record a failure."""
+        exits = [rank.exit for rank in self.ranks if rank.exit]
+        killed = [e.code == -signal.SIGKILL for e in exits if not self.ranks[e.rank].given_up]
+        if any(killed) and kills.explain_one(self.kills):
+            exits = [dataclasses.replace(exit, out_of_memory=True) for exit in exits]
+        first = exits[_first_to_fail(self.ranks)]
+        return ending_of(self.task.directory, first, exits, self.signals.number)
+
+    def _kill(self) -> None:
+        for rank in self.ranks:
+            if rank.pid:
+                rank.given_up = True
                 rank.process.kill()
 
 
@@ -210,7 +192,7 @@ def _train_rank(task: Task, environment: Mapping[str, str], pipe: Connection) ->
         set_up_child(environment, task.code_paths)
         if task.devices > 1:
             world = world_of_environment()
-        train_rank(task.directory, world, partial(pipe.send, Report()))
+        train_rank(task.directory, world, partial(pipe.send, Report()), task.is_beside)
     except BaseException as error:
         if isinstance(error, SystemExit) and error.code in STOPPED:
             raise
@@ -237,9 +219,8 @@ def open_store() -> Any:
 
 
 def rank_variables(rank: int, devices: int, store: Any) -> dict[str, str]:
-    """Return the environment of one process: the caller's, and the variables of torchrun."""
+    """Return the variables that torchrun gives a process."""
     return {
-        **os.environ,
         "RANK": str(rank),
         "LOCAL_RANK": str(rank),
         "GROUP_RANK": "0",

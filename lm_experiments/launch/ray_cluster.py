@@ -10,7 +10,7 @@ import sys
 import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -19,7 +19,8 @@ from omegaconf import DictConfig, OmegaConf
 
 from lm_experiments import source
 from lm_experiments.errors import InputError, one_sentence
-from lm_experiments.launch.memory import cores, free_gpu_memory, free_memory
+from lm_experiments.launch.machine import this_machine
+from lm_experiments.launch.memory import cores
 from lm_experiments.launch.resources import Node, Share
 
 # Read by Ray when it is imported: no prefix before each line, and no repeated line left out.
@@ -58,10 +59,11 @@ class Cluster:
     def nodes(self) -> list[Node]:
         """Return the machines and their free resources; InputError if none can be reached."""
         if self.address is None:
-            cpus = self.init.get("num_cpus") or cores()
+            here = this_machine()
+            here = replace(here, cpus=self.init.get("num_cpus") or here.cpus)
             if (gpus := self.init.get("num_gpus")) is not None:
-                return [Node(cpus, gpus, free_memory())]
-            return [Node(cpus, torch.cuda.device_count(), free_memory(), free_gpu_memory())]
+                here = replace(here, gpus=gpus, gpu_memory=None)
+            return [here]
         self.connect()
         return [
             Node(resources["CPU"], resources.get("GPU", 0), int(resources.get("memory", 0)))

@@ -1,4 +1,4 @@
-"""The runs of a sweep on Ray: submitted, waited for, and submitted again if one was lost."""
+"""The runs of a sweep on Ray: submitted, waited for, and asked to stop."""
 
 from __future__ import annotations
 
@@ -6,11 +6,11 @@ import os
 import queue
 import time
 import uuid
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from lm_experiments.launch.endings import LOST, Attempts, Ending, failed, finish
+from lm_experiments.launch.endings import LOST, Ending
 from lm_experiments.launch.ray_cluster import Cluster, check_versions, in_time, training_nodes
 from lm_experiments.launch.ray_worker import (
     RemoteTask,
@@ -20,8 +20,9 @@ from lm_experiments.launch.ray_worker import (
     unpack,
 )
 from lm_experiments.launch.resources import Share
+from lm_experiments.launch.schedule import train_all
 from lm_experiments.launch.task import Policy, Task
-from lm_experiments.rundir.results import INTERRUPTED, RunError
+from lm_experiments.rundir.results import INTERRUPTED
 
 LOOK_EVERY = 5.0
 # How long runs that were asked to stop may take to save themselves.
@@ -31,8 +32,14 @@ ANSWER_SECONDS = 10.0
 PASSED_ON = ("WANDB_", "HF_", "LM_EXPERIMENTS_")
 
 
-def train_on_ray(cluster: Cluster, share: Share, tasks: Sequence[Task], policy: Policy) -> None:
-    """Train runs, as many at once as there is room for.
+def train_on_ray(
+    cluster: Cluster,
+    share: Share,
+    tasks: Sequence[Task],
+    policy: Policy,
+    variables: Mapping[str, str],
+) -> None:
+    """Train runs, as many at once as there is room for, with ``variables`` in their environment.
 
     Raises:
         InputError: if the cluster cannot train them.
@@ -43,90 +50,85 @@ def train_on_ray(cluster: Cluster, share: Share, tasks: Sequence[Task], policy: 
     with cluster.connected():
         shared.touch()
         try:
-            _Sweep(cluster, shared, share, policy).train(tasks)
+            train_all(_RayRuns(cluster, shared, share, variables), tasks, policy)
         finally:
             shared.unlink(missing_ok=True)
 
 
-class _Sweep:
-    """The runs that Ray has not finished, and how often each has been tried."""
+class _RayRuns:
+    """The runs that Ray has not finished."""
 
-    def __init__(self, cluster: Cluster, shared: Path, share: Share, policy: Policy) -> None:
-        self.shared, self.share, self.policy = shared, share, policy
+    def __init__(
+        self, cluster: Cluster, shared: Path, share: Share, variables: Mapping[str, str]
+    ) -> None:
+        self.shared, self.share = shared, share
         self.stop_key = f"lm_experiments:stop:{shared.name}".encode()
-        self.is_remote = cluster.address is not None
-        machines = cluster.inspect(str(shared)) if self.is_remote else []
+        is_remote = cluster.address is not None
+        passed = {k: v for k, v in os.environ.items() if k.startswith(PASSED_ON) and is_remote}
+        self.environment = {**passed, **variables}
+        machines = cluster.inspect(str(shared)) if is_remote else []
         check_versions(machines)
         self.all_shared = all(machine["shared"] for machine in machines)
         self.function = cluster.function(train_remotely, share, machines)
-        self.open: dict[Any, Task] = {}
+        self._open: dict[Any, Task] = {}
         self.ended: queue.SimpleQueue[Any] = queue.SimpleQueue()
-        self.attempts: dict[Path, Attempts] = {}
 
-    def train(self, tasks: Sequence[Task]) -> None:
-        """Train all runs."""
-        try:
-            for task in tasks:
-                self.attempts[task.directory] = Attempts(self.policy.retries)
-                self._submit(task)
-            while self.open:
-                self._wait()
-        except BaseException:
-            self._stop()
-            raise
+    @property
+    def are_open(self) -> bool:
+        """Whether one has not been returned by `next` yet."""
+        return bool(self._open)
 
-    def _submit(self, task: Task) -> None:
+    @property
+    def have_room(self) -> bool:
+        """Whether one more can be started: Ray keeps those for which there is no room yet."""
+        return True
+
+    def start(self, task: Task, ends_sweep: bool) -> None:
+        """Submit a run."""
         import ray
 
         absolute = Task(task.directory.absolute(), task.code_paths, task.devices)
-        passed = {k: v for k, v in os.environ.items() if k.startswith(PASSED_ON)}
         remote = RemoteTask(
             task=absolute,
             working_dir=str(Path.cwd()),
             shared=str(self.shared),
             stop_key=self.stop_key,
-            environment=passed if self.is_remote else {},
+            environment=self.environment,
             packed=[] if self.all_shared else [ray.put(pack(absolute.directory))],
-            ends_sweep=self.policy.stop_on_failure and self.attempts[task.directory].is_last,
+            ends_sweep=ends_sweep,
         )
         reference = self.function.remote(remote)
         reference.future().add_done_callback(lambda _: self.ended.put(reference))
-        self.open[reference] = task
+        self._open[reference] = task
 
-    def _next(self) -> tuple[Task, Ending] | None:
-        """Return a run that has ended, its directory copied here; None if none ends in time."""
+    def next(self) -> tuple[Task, Ending] | None:
+        """Return a run that has ended, its directory copied here; None if none ends in time.
+
+        SystemExit if no machine is left for the others.
+        """
+        if (found := self._look()) is None:
+            nodes, share = [node["Resources"] for node in training_nodes()], self.share
+            if not any(n["CPU"] >= share.cpus and n.get("GPU", 0) >= share.gpus for n in nodes):
+                print("No machine is left that could train the remaining runs.", flush=True)
+                raise SystemExit(1)
+        return found
+
+    def stop(self) -> None:
+        """Let the runs that are being trained save themselves, and wait until they have."""
+        if not in_time(lambda: ask_to_stop(self.stop_key), ANSWER_SECONDS):
+            return
+        deadline = time.monotonic() + STOP_SECONDS
+        while self._open and time.monotonic() < deadline:
+            self._look()
+
+    def _look(self) -> tuple[Task, Ending] | None:
         # While ray.wait waits, a signal that ends this process would be an exit with code 1.
         try:
             reference = self.ended.get(timeout=LOOK_EVERY)
         except queue.Empty:
             return None
-        task = self.open.pop(reference)
+        task = self._open.pop(reference)
         return task, _ending(reference, task)
-
-    def _wait(self) -> None:
-        if (found := self._next()) is None:
-            nodes, share = [node["Resources"] for node in training_nodes()], self.share
-            if not any(n["CPU"] >= share.cpus and n.get("GPU", 0) >= share.gpus for n in nodes):
-                print("No machine is left that could train the remaining runs.", flush=True)
-                raise SystemExit(1)
-            return
-        task, ending = found
-        directory = task.directory
-        if self.attempts[directory].again(directory, ending):
-            self._submit(task)
-            return
-        if ending.status == LOST:
-            lost = RunError("ProcessDied", "It was lost with its worker each time.", None)
-            ending = failed(directory, lost)
-        finish(directory, ending, self.policy)
-
-    def _stop(self) -> None:
-        """Let the runs that are being trained save themselves, and wait until they have."""
-        if not in_time(lambda: ask_to_stop(self.stop_key), ANSWER_SECONDS):
-            return
-        deadline = time.monotonic() + STOP_SECONDS
-        while self.open and time.monotonic() < deadline:
-            self._next()
 
 
 def _ending(reference: Any, task: Task) -> Ending:

@@ -21,12 +21,13 @@ from pathlib import Path
 from typing import Any
 
 from lm_experiments.launch.endings import ELSEWHERE, Ending
-from lm_experiments.launch.processes import train
+from lm_experiments.launch.local import train
 from lm_experiments.launch.task import Task
 from lm_experiments.rundir.names import LOCK, RESULT
 from lm_experiments.rundir.results import FAILED, INTERRUPTED
 
-LOOK_EVERY = 0.25
+# Each look is a question to the head of the cluster, by every worker there is.
+LOOK_EVERY = 2.0
 STOP_SIGNAL = signal.SIGUSR1
 # A process that was lost with its node may still be saving; its successor waits for it.
 WAIT_FOR_LOCK = 60.0

@@ -12,19 +12,24 @@ from lm_experiments.launch.memory import gibibytes
 from lm_experiments.rundir.words import counted
 
 AUTO = "auto"
+# Four runs on one GPU through MPS end about four times as many runs an hour at 5M parameters, and
+# no more than one after another at 124M (bf16, 65,536 tokens a micro-batch), whose kernels fill the
+# GPU by themselves. Between the two it is a guess: their geometric mean.
+PACKED_PARAMETERS = 25_000_000
 
 
 @dataclass(frozen=True)
 class Resources:
-    """``resources.gpus`` and ``resources.cpus`` of a run as typed, None for auto."""
+    """``resources`` as typed: GPUs and cores of a run, runs at once; None for auto."""
 
     gpus: float | None = None
     cpus: float | None = None
+    at_once: int | None = None
 
     @property
     def given(self) -> dict[str, float]:
         """The values that are not auto, by key."""
-        values = {"resources.gpus": self.gpus, "resources.cpus": self.cpus}
+        values = {f"resources.{key}": value for key, value in vars(self).items()}
         return {key: value for key, value in values.items() if value is not None}
 
 
@@ -59,9 +64,12 @@ class Share:
     """What each run gets.
 
     Attributes:
+        cpus: its cores; fewer than one where several runs share one.
+        gpus: its GPUs; a part of one where several runs share it.
         slots: runs trained at once.
         threads: CPU threads of a run.
         text: the share in one sentence, for the plan.
+        room: the part of it on memory and on sharing a GPU.
     """
 
     cpus: float
@@ -69,6 +77,7 @@ class Share:
     slots: int
     threads: int
     text: str
+    room: str = ""
 
 
 @dataclass(frozen=True)
@@ -79,16 +88,31 @@ class Demand:
         devices: its ``trainer.devices``.
         on_cpu: whether the runs were told to use the CPU.
         memory: its bytes, by the estimate.
+        parameters: those of the smallest model.
+        threads: its CPU threads, where they are settled; None lets the cores decide.
+        runs: how many runs there are.
+        is_tried: whether one that does not seem to fit is trained all the same, alone.
     """
 
     devices: int
     on_cpu: bool
     memory: int
+    parameters: int = 0
+    threads: int | None = None
+    runs: float = math.inf
+    is_tried: bool = False
 
 
 def read_resources(values: Mapping[str, Any]) -> Resources:
     """Check ``resources``; InputError for what is not a number, or does not divide a GPU."""
-    gpus, cpus = (_number(f"resources.{key}", values[key]) for key in ("gpus", "cpus"))
+    gpus, cpus, at_once = (
+        _number(f"resources.{key}", values[key]) for key in ("gpus", "cpus", "at_once")
+    )
+    if at_once is not None and (at_once < 1 or at_once != int(at_once)):
+        raise InputError(
+            f"resources.at_once={at_once:g} must be a whole number of runs; "
+            "type resources.at_once=1 for one after another."
+        )
     if cpus is not None and cpus <= 0:
         raise InputError(f"resources.cpus={cpus:g} must be more than 0; type resources.cpus=1.")
     if gpus is not None and gpus < 0:
@@ -104,7 +128,7 @@ def read_resources(values: Mapping[str, Any]) -> Resources:
             f"resources.gpus={gpus:g} does not divide a GPU; "
             f"type resources.gpus={fewer:.4g} or resources.gpus={more:.4g}."
         )
-    return Resources(gpus, cpus)
+    return Resources(gpus, cpus, None if at_once is None else int(at_once))
 
 
 def devices_of(resources: Resources, devices: int) -> int:
@@ -142,16 +166,21 @@ def choose(asked: Resources, nodes: Sequence[Node], where: str, demand: Demand) 
     if gpus:
         nodes = [node for node in nodes if node.gpus]
     most = max(node.cpus for node in nodes)
-    cpus = asked.cpus if asked.cpus is not None else _cpus(nodes, gpus, demand)
+    cpus = asked.cpus if asked.cpus is not None else _cpus(asked, nodes, gpus, demand)
     if cpus > most:
         raise InputError(
             f"resources.cpus={cpus:g}, but {where} has {most:g} CPUs; "
             f"type resources.cpus={most:g} or less."
         )
-    slots = sum(node.slots(cpus, gpus) for node in nodes)
-    _check_memory(nodes, cpus, gpus, where, demand)
-    text = _sentence(nodes, where, cpus, gpus, slots, demand)
-    return Share(cpus, gpus, slots, max(1, int(cpus)), text)
+    limit = min(demand.runs, asked.at_once or math.inf)
+    by_node = [int(min(node.slots(cpus, gpus), limit)) for node in nodes]
+    for node, slots in zip(nodes, by_node, strict=True):
+        _check_memory(node, slots, cpus, gpus, where, demand)
+    parts = [*([counted(gpus, "GPU")] if gpus else []), counted(cpus, "CPU")]
+    text = f"{counted(sum(by_node), 'run')} at once on {where}, each with {' and '.join(parts)}"
+    room = _room(nodes, gpus, demand)
+    threads = demand.threads or max(1, int(cpus))
+    return Share(cpus, gpus, sum(by_node), threads, f"{text}; {room}.", room)
 
 
 def _number(key: str, value: Any) -> float | None:
@@ -181,18 +210,26 @@ def _gpus(asked: Resources, nodes: Sequence[Node], where: str, demand: Demand) -
     return gpus
 
 
-def _cpus(nodes: Sequence[Node], gpus: float, demand: Demand) -> float:
+def _cpus(asked: Resources, nodes: Sequence[Node], gpus: float, demand: Demand) -> float:
     """Return each run's part of the cores: by its GPUs, or by how many fit the memory."""
     if gpus:
         shares = [node.cpus / max(1, node.slots(1e-4, gpus)) for node in nodes]
         return _whole(min(shares))
+    busy = max(demand.threads or 1, demand.devices)
     shares = []
     for node in nodes:
-        at_once = int(node.cpus) // demand.devices
-        if node.memory is not None:
-            at_once = min(at_once, node.memory // demand.memory)
-        shares.append(node.cpus / max(1, at_once))
-    return _whole(max(shares))
+        limits = [int(node.cpus) // busy, demand.runs, asked.at_once or math.inf]
+        shares.append(node.cpus / max(1, min(*limits, _fitting(node, demand))))
+    cpus = _whole(max(shares))
+    # A whole number of cores may leave room for more runs than the memory does.
+    while any(node.slots(cpus, gpus) > max(1, _fitting(node, demand)) for node in nodes):
+        cpus += 1
+    return cpus
+
+
+def _fitting(node: Node, demand: Demand) -> float:
+    """Return how many runs the main memory of a machine holds."""
+    return math.inf if node.memory is None else node.memory // demand.memory
 
 
 def _whole(cpus: float) -> float:
@@ -200,34 +237,33 @@ def _whole(cpus: float) -> float:
 
 
 def _check_memory(
-    nodes: Sequence[Node], cpus: float, gpus: float, where: str, demand: Demand
+    node: Node, slots: int, cpus: float, gpus: float, where: str, demand: Demand
 ) -> None:
     smaller = f"resources.gpus={min(1, gpus * 2):g}" if gpus else f"resources.cpus={cpus * 2:g}"
-    for node in nodes:
-        free = node.gpu_memory if gpus else node.memory
-        at_once = max(1, round(1 / gpus)) if gpus else node.slots(cpus, gpus)
-        if free is None or demand.memory * at_once <= free:
-            continue
-        if at_once == 1:
-            smaller = "trainer.micro_batch_size=1, or a smaller model"
-        raise InputError(
-            f"{at_once} runs at once need about {gibibytes(at_once * demand.memory)}, and "
-            f"{where} has {gibibytes(free)} left{' on a GPU' if gpus else ''}; type {smaller}."
-        )
+    free = node.gpu_memory if gpus else node.memory
+    at_once = min(slots, max(1, round(1 / gpus))) if gpus else slots
+    if free is None or demand.memory * at_once <= free:
+        return
+    if at_once == 1:
+        if demand.is_tried:
+            return
+        smaller = "trainer.micro_batch_size=1, or a smaller model"
+    raise InputError(
+        f"{at_once} runs at once need about {gibibytes(at_once * demand.memory)}, and "
+        f"{where} has {gibibytes(free)} left{' on a GPU' if gpus else ''}; type {smaller}."
+    )
 
 
-def _sentence(
-    nodes: Sequence[Node], where: str, cpus: float, gpus: float, slots: int, demand: Demand
-) -> str:
-    parts = [*([counted(gpus, "GPU")] if gpus else []), counted(cpus, "CPU")]
+def _room(nodes: Sequence[Node], gpus: float, demand: Demand) -> str:
+    """Return what a run needs of the memory left, and whether runs should share a GPU."""
     known = [node.gpu_memory if gpus else node.memory for node in nodes]
     free = min((size for size in known if size is not None), default=None)
-    text = f"{counted(slots, 'run')} at once on {where}, each with {' and '.join(parts)}"
-    if free is None:
-        return f"{text}; one needs about {gibibytes(demand.memory)}."
-    place = " on each GPU" if gpus else ""
-    text += f"; one needs about {gibibytes(demand.memory)} of {gibibytes(free)} left{place}"
-    held = free // demand.memory
-    if gpus == 1 and held >= 2:
-        return f"{text} (resources.gpus={1 / min(held, 4):.4g} packs {min(held, 4)} on one)."
-    return f"{text}."
+    text = f"one needs about {gibibytes(demand.memory)}"
+    if free is not None:
+        text += f" of {gibibytes(free)} left{' on each GPU' if gpus else ''}"
+    held = min(4, free // demand.memory) if free else 1
+    if gpus == 1 and held > 1 and demand.parameters <= PACKED_PARAMETERS:
+        return f"{text} (resources.gpus={1 / held:.4g} packs {held} on one)"
+    if 0 < gpus < 1 and demand.parameters > PACKED_PARAMETERS:
+        return f"{text}; a model of this size fills a GPU, and sharing one gains nothing"
+    return text

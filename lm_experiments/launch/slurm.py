@@ -15,8 +15,8 @@ from omegaconf import DictConfig, OmegaConf
 
 from lm_experiments.errors import InputError
 from lm_experiments.launch.endings import failed
+from lm_experiments.launch.local import train_side_by_side
 from lm_experiments.launch.memory import gibibytes
-from lm_experiments.launch.processes import train_one_after_another
 from lm_experiments.launch.resources import Demand, Resources, Share
 from lm_experiments.launch.task import Policy, Task
 from lm_experiments.rundir.results import FAILED, INTERRUPTED, WAITING, RunError, run_status
@@ -166,7 +166,7 @@ class Job:
         requeue = signal.signal(number, _save)
         try:
             with StopSignals():
-                train_one_after_another([task], self.policy)
+                train_side_by_side([task], self.policy)
         except SystemExit:
             if not asked or not callable(requeue):
                 raise

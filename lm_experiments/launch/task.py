@@ -15,11 +15,13 @@ class Task:
         directory: with its ``config.yaml`` and ``identity.json``.
         code_paths: Python files of the user's that register components.
         devices: how many processes train the run, one for each device.
+        is_beside: whether it is trained beside others, so that a terminal shows all in one line.
     """
 
     directory: Path
     code_paths: tuple[str, ...] = ()
     devices: int = 1
+    is_beside: bool = False
 
 
 @dataclass(frozen=True)
@@ -29,9 +31,9 @@ class Policy:
     Attributes:
         retries: how often a failed run is tried again, from its newest checkpoint.
         stop_on_failure: whether the first failed run ends the sweep.
-        after_run: called with the run directory once a run has ended for good.
+        standing: returns how the sweep of a run directory stands, in one line.
     """
 
     retries: int
     stop_on_failure: bool
-    after_run: Callable[[Path], None]
+    standing: Callable[[Path], str]

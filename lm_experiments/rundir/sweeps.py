@@ -63,12 +63,14 @@ class SweepRecord:
         name: its folder's, when the command was typed; `open_sweep` gives that of now.
         command: what was typed last to start or continue it.
         axes: the swept keys.
+        threads: CPU threads of a run, which a command that continues the sweep keeps.
     """
 
     name: str = ""
     command: str = ""
     axes: list[str] = field(default_factory=list)
     study: Study | None = None
+    threads: int | None = None
     runs: list[SweepRow] = field(default_factory=list)
 
 

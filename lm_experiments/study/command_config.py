@@ -18,15 +18,17 @@ ON_FAILURE = ("continue", "stop")
 
 @dataclass(frozen=True)
 class ResourcesConfig:
-    """What a parallel launcher gives each run; auto is chosen from the machine, as the plan says.
+    """What a sweep gives each run; auto is chosen from the machine, as the plan says.
 
     Attributes:
-        gpus: GPUs of a run: 0.25 packs four runs on one, 2 gives a run two; auto chooses.
-        cpus: CPU cores of a run, each with a thread; auto chooses.
+        gpus: GPUs of a run: 0.25 packs four runs on one, 2 gives a run two; auto is one.
+        cpus: CPU cores of a run, each with a thread; auto is one, or more if there are fewer runs.
+        at_once: the most runs at once on this machine; 1 is one after another, on all cores.
     """
 
     gpus: float | str = AUTO
     cpus: float | str = AUTO
+    at_once: int | str = AUTO
 
 
 @dataclass(frozen=True)
@@ -49,7 +51,7 @@ class CommandConfig:
         plan: whether to print what would be trained, and train nothing.
         on_failure: whether to continue with the other runs after one has failed, or stop.
         retries: how often a failed run is tried again, from its newest checkpoint.
-        resources: what a parallel launcher gives each run.
+        resources: what a sweep gives each run.
         ray: the cluster of hydra/launcher=ray.
         runs_from: folders of sweeps, or of one, whose finished runs are taken instead of trained
             again where they are the same runs by the same code; [] trains all.

@@ -47,7 +47,7 @@ from lm_experiments.study.plan import (
     planned,
 )
 from lm_experiments.study.preview import preview
-from lm_experiments.study.record import check_recordable, record_sweep
+from lm_experiments.study.record import check_recordable, record_sweep, threads_of_sweep
 from lm_experiments.study.store import done_elsewhere, take_runs
 from lm_experiments.study.words import check_words
 from lm_experiments.training.config import RunConfig
@@ -182,7 +182,10 @@ class Planner:
                     config.seed = spec.seed
                 configs[key] = checked(self.launcher.with_devices(plain(config)))
             keys.append(key)
-        given = dict(zip(configs, self.launcher.share_out(list(configs.values())), strict=True))
+        asked = list(configs.values())
+        count = len({(key, spec.seed) for key, spec in zip(keys, specs, strict=True)})
+        shared = self.launcher.share_out(asked, count, threads_of_sweep(asked[0]))
+        given = dict(zip(configs, shared, strict=True))
         runs = []
         for key, spec in zip(keys, specs, strict=True):
             seed = given[key].seed if spec.seed is None else spec.seed
@@ -232,7 +235,7 @@ class Planner:
         """
         folder = runs[0].directory.parent
         runs = [replace(run, seconds=self._estimates.seconds(run)) for run in runs]
-        record = record_sweep(folder, runs, axes, study)
+        record = record_sweep(folder, runs, axes, study, self.launcher.threads)
         if not self._declared:
             # What the search for a tuned value adds later was declared with it.
             ledger.record_command(folder, record)
@@ -243,7 +246,7 @@ class Planner:
             return
         for run in waiting:
             make_directory(run)
-        told = partial(print_progress, at_once=self.launcher.at_once)
+        told = partial(standing, at_once=self.launcher.at_once)
         policy = Policy(self.command.retries, self.command.on_failure == "stop", told)
         try:
             self.launcher.train([run.task for run in waiting], policy)
@@ -263,9 +266,9 @@ def _chosen(tune: Tuning, trials: Sequence[PlannedRun]) -> dict[str, Chosen]:
     return {arm: Chosen(best.value, best.edge, best.failed) for arm, best in found.items()}
 
 
-def print_progress(run_dir: Path, at_once: int | None) -> None:
-    """Print where the sweep of a run stands that trains so many runs at once."""
-    print(f"  {progress_line(run_dir.parent, at_once)}", flush=True)
+def standing(run_dir: Path, at_once: int | None) -> str:
+    """Return where the sweep of a run stands that trains so many runs at once."""
+    return progress_line(run_dir.parent, at_once)
 
 
 def _report(runs: Sequence[PlannedRun]) -> None:

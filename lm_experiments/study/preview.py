@@ -8,7 +8,7 @@ from collections.abc import Iterable, Mapping, Sequence
 import torch
 
 from lm_experiments.data import overlap_lines
-from lm_experiments.launch.launcher import Launcher
+from lm_experiments.launch.launcher import BASIC, Launcher
 from lm_experiments.report.time_left import Pace, Timing, last_end, whole_seconds
 from lm_experiments.rundir.results import DONE
 from lm_experiments.rundir.study import TUNE, Study
@@ -229,17 +229,22 @@ def _resources(runs: Sequence[PlannedRun], launcher: Launcher | None) -> str:
     """Return what the runs are trained on: how many at once, device, threads, precision."""
     found = [find_device(run.config) for run in runs]
     types = {device.type for device in found}
+    threads = {run.config.trainer.threads or torch.get_num_threads() for run in runs}
+    counts = f"{_or(threads)} thread{'' if threads == {1} else 's'}"
+    numbers = f"in {_or({device.precision for device in found})}"
+    numbers += ", compiled" if all(device.compile for device in found) else ""
+    share = launcher.share if launcher is not None else None
     how = "one run after another" if len(runs) > 1 else "one run"
-    if launcher is not None and (share := launcher.share) is not None:
+    if launcher is not None and share is not None and launcher.kind != BASIC:
         how = f"hydra/launcher={launcher.kind}: {share.text.rstrip('.')}"
         if launcher.is_remote:
             # What this machine has says nothing of a cluster's.
             types = {"cuda" if share.gpus else "cpu"}
-    threads = {run.config.trainer.threads or torch.get_num_threads() for run in runs}
-    counts = f"{_or(threads)} thread{'' if threads == {1} else 's'}"
-    compiled = ", compiled" if all(device.compile for device in found) else ""
-    precision = _or({device.precision for device in found})
-    return f"{how}; on {_or(types)} with {counts}, in {precision}{compiled}."
+    elif share is not None and share.slots > 1:
+        each = [*([counted(share.gpus, "GPU")] if share.gpus else []), counts]
+        at_once = f"{counted(share.slots, 'run')} at once, {' and '.join(each)} each"
+        return f"{at_once}, on {_or(types)} {numbers}; {share.room}."
+    return f"{how}; on {_or(types)} with {counts}, {numbers}."
 
 
 def _or(values: Iterable[object]) -> str:

@@ -22,6 +22,7 @@ from lm_experiments.rundir.study import Study
 from lm_experiments.rundir.sweeps import SweepRecord, SweepRow, read_sweep, write_sweep
 from lm_experiments.study.identity import differences
 from lm_experiments.study.plan import PlannedRun
+from lm_experiments.training.config import RunConfig
 
 # What may be added to a study that has started; its ledger tells when.
 EXTENDABLE = ("arms", "contrasts", "controls", "looks", "seeds", "tune")
@@ -32,10 +33,22 @@ def check_recordable(folder: Path, runs: Sequence[PlannedRun], study: Study | No
     _grown(folder, runs, [], study)
 
 
+def threads_of_sweep(config: RunConfig) -> int | None:
+    """Return the CPU threads that the sweep of a configuration began with, None before it began."""
+    record = read_sweep(Path(config.runs_dir).expanduser() / str(config.name))
+    return record.threads if record else None
+
+
 def record_sweep(
-    folder: Path, runs: Sequence[PlannedRun], axes: Sequence[str], study: Study | None = None
+    folder: Path,
+    runs: Sequence[PlannedRun],
+    axes: Sequence[str],
+    study: Study | None = None,
+    threads: int | None = None,
 ) -> SweepRecord:
     """Add the planned runs to the folder's ``sweep.json``; those it knows keep their place.
+
+    ``threads`` are those of a run, to be kept by what continues the sweep.
 
     Raises:
         InputError: where the folder holds another study, or an arm that was configured otherwise.
@@ -44,6 +57,7 @@ def record_sweep(
     with FileLock(folder / f".{SWEEP}.lock"):
         remove_unfinished(folder, f".{SWEEP}.*")
         record, replaced = _grown(folder, runs, axes, study)
+        record = replace(record, threads=threads)
         _say_replaced(folder, replaced)
         write_sweep(folder, record)
     return record

@@ -15,7 +15,7 @@ from typing import Any
 import yaml
 
 from lm_experiments.errors import InputError
-from lm_experiments.launch.processes import train
+from lm_experiments.launch.local import train
 from lm_experiments.registry import UnknownComponentError
 from lm_experiments.report.table.json_table import FORMAT
 from lm_experiments.rundir.names import CONFIG

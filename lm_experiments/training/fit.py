@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 import os
+import sys
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
@@ -51,12 +52,16 @@ log = logging.getLogger(__name__)
 
 
 def train_rank(
-    run_dir: Path, world: World = SINGLE_PROCESS, begun: Callable[[], object] = lambda: None
+    run_dir: Path,
+    world: World = SINGLE_PROCESS,
+    begun: Callable[[], object] = lambda: None,
+    is_beside: bool = False,
 ) -> None:
     """Train or continue the run of a directory, as one of the processes that do it together.
 
     Its directory is `claimed` by the caller. However it ends, ``result.json`` says so, and so does
-    W&B. ``begun`` is called when the first step begins.
+    W&B. ``begun`` is called when the first step begins. With ``is_beside`` it is trained beside
+    others, and leaves a terminal to what tells of all.
 
     Raises:
         InputError: where there are more processes, or fewer, than the run has devices.
@@ -71,7 +76,7 @@ def train_rank(
         )
     rank_zero_only.rank = world.rank  # type: ignore[attr-defined]
     with unbreakable_output(), _logging_to(run_dir, world):
-        Run(run_dir, config, read_identity(run_dir), world, begun).train()
+        Run(run_dir, config, read_identity(run_dir), world, begun, is_beside).train()
 
 
 class Run:
@@ -87,10 +92,12 @@ class Run:
         identity: Identity,
         world: World = SINGLE_PROCESS,
         begun: Callable[[], object] = lambda: None,
+        is_beside: bool = False,
     ) -> None:
         self.run_dir = run_dir
         self.world = world
         self.begun = begun
+        self.has_line = world.is_rank_zero and not (is_beside and sys.stderr.isatty())
         self.started = time.perf_counter()
         self.signals = StopSignals()
         self.config = config
@@ -177,7 +184,7 @@ class Run:
             KeepDocumentLosses(self.run_dir, batches),
             Interruption(self.run_dir, self.signals, self.world, self.begun),
         ]
-        if self.world.is_rank_zero:
+        if self.has_line:
             label = f"{self.config.arm} s{self.config.seed}"
             callbacks.insert(0, RunProgress(label, self.run_dir.name[-HASH_END:]))
         built = Trainer(

@@ -14,7 +14,7 @@ import numpy as np
 import pytest
 import torch
 
-from lm_experiments.launch.processes import train as train_task
+from lm_experiments.launch.local import train as train_task
 from lm_experiments.launch.task import Task
 from lm_experiments.rundir.documents import read_document_losses
 from lm_experiments.training.checkpoints import load_model, newest_checkpoint

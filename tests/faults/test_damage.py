@@ -18,7 +18,7 @@ import torch
 
 from lm_experiments.data import DataConfig, TokenStore, prepare
 from lm_experiments.errors import InputError
-from lm_experiments.launch.processes import train
+from lm_experiments.launch.local import train
 from lm_experiments.launch.task import Task
 from lm_experiments.model import Choice, ModelConfig
 from lm_experiments.registry import choose

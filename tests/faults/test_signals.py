@@ -19,7 +19,9 @@ from harness.faults import fault, fault_place, in_step
 from harness.processes import Command, Place, slow, time_limit, until
 from harness.runs import assert_same, result
 
-SWEEP = ("-m", "ffn=relu,swiglu", "name=grid")
+GRID = ("-m", "ffn=relu,swiglu", "name=grid")
+# On any machine there is room for both runs at once.
+SWEEP = (*GRID, "resources.cpus=0.5")
 CODES = {"SIGHUP": 129, "SIGINT": 130, "SIGTERM": 143, "SIGUSR1": 138}
 # What a signal may take to end a command whose steps take milliseconds.
 PROMPT = 45.0
@@ -37,17 +39,21 @@ def limit() -> Iterator[None]:
 
 
 class Pause:
-    """A command held in the middle of something until it is let go."""
+    """A command held in the middle of something until it is let go, by as many as ``processes``."""
 
-    def __init__(self, place: Place) -> None:
+    def __init__(self, place: Place, processes: int = 1) -> None:
         self.marks = place.folder / "pause"
         self.action = f"pause:{self.marks}"
+        self.processes = processes
 
     def reached(self, command: Command) -> None:
-        """Wait until the command stands there."""
+        """Wait until its processes stand there."""
+        until(lambda: self._stand() or command.poll() is not None, 120, "the pause", command)
+        assert self._stand(), command.text()
+
+    def _stand(self) -> bool:
         there = self.marks.with_suffix(".reached")
-        until(lambda: there.exists() or command.poll() is not None, 120, "the pause", command)
-        assert there.exists(), command.text()
+        return there.exists() and len(there.read_text().splitlines()) >= self.processes
 
     def go(self) -> None:
         """Let it go on."""
@@ -56,7 +62,7 @@ class Pause:
 
 def signalled(place: Place, name: str, group: bool, *arguments: str, **more: Any) -> Answer:
     """Send a signal in the middle of the sixth step, and return how the command ended."""
-    pause = Pause(place)
+    pause = Pause(place, processes=2 if arguments[:2] == SWEEP[:2] else 1)
     environment = in_step(6, action=pause.action)
     with place.start(*arguments, **environment, **more) as command:
         pause.reached(command)
@@ -98,7 +104,8 @@ def test_a_signal_to_a_single_run_saves_it(place: Place, name: str) -> None:
 @pytest.mark.parametrize(
     ("name", "group"),
     [
-        ("SIGTERM", True),
+        ("SIGHUP", True),
+        slow("SIGTERM", True),
         slow("SIGINT", False),
         slow("SIGINT", True),
         slow("SIGTERM", False),
@@ -106,18 +113,33 @@ def test_a_signal_to_a_single_run_saves_it(place: Place, name: str) -> None:
         slow("SIGUSR1", True),
     ],
 )
-def test_a_signal_to_a_sweep_stops_it_and_the_same_command_goes_on(
+def test_a_signal_to_a_sweep_saves_all_that_train_and_the_same_command_goes_on(
     place: Place, name: str, group: bool
 ) -> None:
+    """A dropped ssh sends SIGHUP to all processes."""
     answer = signalled(place, name, group, *SWEEP)
     assert answer.code == CODES[name], answer.text
     assert "Stopped. The same command continues" in answer.text
     assert "Traceback" not in answer.text
-    run = place.run("grid", "relu*")
-    assert result(run)["status"] == "interrupted"
-    assert [path.name for path in (run / "checkpoints").glob("*06.ckpt")]
-    assert not (place.run("grid", "swiglu*") / "metrics.jsonl").exists()
+    for run in place.runs("grid"):
+        assert result(run)["status"] == "interrupted"
+        assert [path.name for path in (run / "checkpoints").glob("*06.ckpt")]
     assert_continues(place, "grid", *SWEEP)
+
+
+def test_a_signal_to_one_run_of_a_sweep_stops_all(place: Place) -> None:
+    pause = Pause(place, processes=2)
+    environment = in_step(6, action=pause.action)
+    with place.start(*SWEEP, **environment) as command:
+        pause.reached(command)
+        [first, _] = pause.marks.with_suffix(".reached").read_text().split()
+        os.kill(int(first), signal.SIGTERM)
+        pause.go()
+        answer = command.wait(PROMPT)
+    assert answer.code == CODES["SIGTERM"], answer.text
+    assert [result(run)["status"] for run in place.runs("grid")] == ["interrupted"] * 2
+    # What the sweep asked to stop is saved as well.
+    assert all(list((run / "checkpoints").glob("*.ckpt")) for run in place.runs("grid"))
 
 
 @pytest.mark.parametrize(
@@ -159,9 +181,10 @@ def result_of(run: Path) -> str | None:
 
 @pytest.mark.parametrize("name", [slow("SIGINT"), "SIGTERM"])
 def test_a_signal_between_two_runs_stops_the_sweep(place: Place, name: str) -> None:
+    sweep = (*GRID, "resources.at_once=1")
     pause = Pause(place)
     environment = fault("os.remove", "*/swiglu-s0*/result.json", 1, pause.action)
-    with place.start(*SWEEP, **environment) as command:
+    with place.start(*sweep, **environment) as command:
         pause.reached(command)
         command.send(getattr(signal, name))
         time.sleep(0.3)
@@ -171,7 +194,7 @@ def test_a_signal_between_two_runs_stops_the_sweep(place: Place, name: str) -> N
     assert "Stopped. The same command continues" in answer.text
     assert "Traceback" not in answer.text
     assert result(place.run("grid", "relu*"))["status"] == "done"
-    assert_continues(place, "grid", *SWEEP)
+    assert_continues(place, "grid", *sweep)
 
 
 @pytest.mark.parametrize("sweep", [slow(()), SWEEP])

@@ -13,6 +13,7 @@ from lm_experiments.launch.endings import (
     LOST_RETRIES,
     Attempts,
     Ending,
+    MemoryKills,
     ProcessExit,
     ending_of,
     failed,
@@ -110,6 +111,22 @@ def test_a_failure_that_cannot_be_recorded_is_printed(
     assert text.endswith("result.json: No space left on device.")
 
 
+def test_a_kill_of_the_kernel_explains_one_run_and_only_since_it_began(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    counted = [5]
+    monkeypatch.setattr("lm_experiments.launch.endings.out_of_memory_kills", lambda: counted[0])
+    kills = MemoryKills()
+    assert not kills.explain_one(since=5)
+    counted[0] = 6
+    assert kills.explain_one(since=5)
+    # The neighbour that ended at the same time was killed otherwise.
+    assert not kills.explain_one(since=5)
+    counted[0] = 7
+    assert not kills.explain_one(since=7)
+    assert kills.explain_one(since=6)
+
+
 def test_attempts_are_counted_by_kind() -> None:
     attempts, directory = Attempts(retries=2), Path("run")
     kinds = [Ending(s) for s in ("done", "interrupted", ELSEWHERE)]
@@ -122,16 +139,16 @@ def test_attempts_are_counted_by_kind() -> None:
 def test_a_finished_run_is_printed_and_a_stop_is_obeyed(
     run: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    ended: list[Path] = []
-    going, stopping = Policy(0, False, ended.append), Policy(0, True, ended.append)
+    going, stopping = (Policy(0, stops, lambda directory: "1 of 2 done") for stops in (False, True))
     write_result(run, DONE)
     finish(run, Ending("done", note="done; its process ended with exit code 3 afterwards."), going)
     assert capsys.readouterr().out.splitlines() == [
         "arm-s3: done; its process ended with exit code 3 afterwards.",
         "arm-s3: ok, validation loss 1.5000 after 4 steps in 2 s",
+        "  1 of 2 done",
     ]
     finish(run, Ending(ELSEWHERE), going)
-    assert ended == [run]
+    assert "1 of 2 done" not in capsys.readouterr().out
     finish(run, Ending("failed"), going)
     with pytest.raises(SystemExit) as stop:
         finish(run, Ending("failed"), stopping)

@@ -21,7 +21,11 @@ PAIR = ("-m", "placement=pre,post")
 @pytest.mark.parametrize(
     ("words", "message"),
     [
-        ((*PAIR, "resources.gpus=1"), "resources.gpus=1 is not for hydra/launcher=basic"),
+        ((*PAIR, "resources.gpus=64"), "resources.gpus=64, but this machine has "),
+        ((*PAIR, "resources.cpus=4096"), "resources.cpus=4096, but this machine has "),
+        ((*PAIR, "resources.at_once=0"), "type resources.at_once=1 for one after another"),
+        ((*PAIR, "hydra/launcher=ray", "resources.at_once=2"), "=2 is not for hydra/launcher=ray"),
+        (("resources.at_once=1",), "resources.at_once=1 is for a sweep; add -m"),
         ((*PAIR, "ray.address=h:1"), "ray.address=h:1 is not for hydra/launcher=basic"),
         ((*PAIR, "hydra/launcher=joblib"), "hydra/launcher=joblib is not known"),
         ((*PAIR, "hydra/launcher=ray_aws"), "hydra/launcher=ray_aws is not known to keep runs"),

@@ -7,11 +7,13 @@ from typing import Any
 import pytest
 
 from lm_experiments.errors import InputError
+from lm_experiments.launch.machine import places
 from lm_experiments.launch.ray_cluster import check_versions, read_cluster
 from lm_experiments.launch.resources import (
     Demand,
     Node,
     Resources,
+    Share,
     choose,
     devices_of,
     read_resources,
@@ -43,10 +45,70 @@ def test_shares(gpus: float | None, nodes: list[Node], slots: int, cpus: float) 
     assert share.threads == max(1, int(cpus))
 
 
-def test_auto_leaves_memory_for_every_run_at_once() -> None:
-    nodes = [Node(cpus=8, memory=10 * GIB)]
+@pytest.mark.parametrize(("held", "slots", "cpus"), [(2.5, 2, 4), (3, 2, 3), (9, 8, 1)])
+def test_auto_leaves_memory_for_every_run_at_once(held: float, slots: int, cpus: float) -> None:
+    nodes = [Node(cpus=8, memory=int(held * 4 * GIB))]
     share = choose(Resources(), nodes, "here", Demand(1, True, 4 * GIB))
-    assert (share.slots, share.cpus) == (2, 4)
+    assert (share.slots, share.cpus) == (slots, cpus)
+
+
+@pytest.mark.parametrize(
+    ("asked", "demand", "slots", "threads"),
+    [
+        # Of many runs each gets a core, of a few each gets more.
+        (Resources(), {"runs": 12}, 8, 1),
+        (Resources(), {"runs": 3}, 3, 2),
+        (Resources(at_once=1), {"runs": 12}, 1, 8),
+        (Resources(at_once=4), {"runs": 12}, 4, 2),
+        (Resources(at_once=4), {"runs": 12, "threads": 1}, 4, 1),
+        (Resources(cpus=2), {"runs": 12}, 4, 2),
+        (Resources(cpus=2, at_once=3), {"runs": 12}, 3, 2),
+        # Threads that are typed, or that the sweep began with.
+        (Resources(), {"runs": 12, "threads": 4}, 2, 4),
+        (Resources(), {"runs": 12, "threads": 16}, 1, 16),
+        (Resources(), {"runs": 12, "devices": 2}, 4, 2),
+        (Resources(), {"runs": 12, "devices": 16}, 1, 8),
+        (Resources(), {"runs": 12, "memory": 90 * GIB, "is_tried": True}, 1, 8),
+    ],
+)
+def test_runs_at_once_and_threads_on_a_machine_of_eight_cores(
+    asked: Resources, demand: dict[str, Any], slots: int, threads: int
+) -> None:
+    needed = Demand(**{"devices": 1, "on_cpu": True, "memory": GIB, **demand})
+    share = choose(asked, [Node(cpus=8, memory=40 * GIB)], "here", needed)
+    assert (share.slots, share.threads) == (slots, threads)
+
+
+@pytest.mark.parametrize(
+    ("gpus", "mask", "seen"),
+    [
+        (1, None, ["0", "1", "2", "3"]),
+        (2, "4,5,GPU-a,GPU-b", ["4,5", "GPU-a,GPU-b"]),
+        # The GPUs are filled evenly.
+        (0.5, None, ["0", "1", "2", "3", "0", "1", "2", "3"]),
+        (0, None, [None, None]),
+    ],
+)
+def test_each_run_at_once_sees_its_own_gpus(
+    gpus: float, mask: str | None, seen: list[str | None], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("torch.cuda.device_count", lambda: 4)
+    if mask:
+        monkeypatch.setenv("CUDA_VISIBLE_DEVICES", mask)
+    else:
+        monkeypatch.delenv("CUDA_VISIBLE_DEVICES", raising=False)
+    found = places(Share(1, gpus, len(seen), 1, ""))
+    assert [place.get("CUDA_VISIBLE_DEVICES") for place in found] == seen
+
+
+def test_the_plan_tells_models_too_large_to_share_a_gpu() -> None:
+    def room(gpus: float | None, parameters: int) -> str:
+        return choose(Resources(gpus), EIGHT, "here", Demand(1, False, GIB, parameters)).room
+
+    assert "packs 4 on one" in room(None, 5_000_000)
+    assert "packs" not in room(None, 124_000_000)
+    assert "sharing one gains nothing" in room(0.25, 124_000_000)
+    assert "gains nothing" not in room(0.25, 5_000_000)
 
 
 def test_the_plan_says_what_was_picked() -> None:
@@ -87,11 +149,13 @@ def test_what_cannot_be_is_refused(
         ({"gpus": -1}, "0 or more"),
         ({"gpus": "many"}, "resources.gpus=many is not a number"),
         ({"cpus": 0}, "type resources.cpus=1"),
+        ({"at_once": 0}, "type resources.at_once=1"),
+        ({"at_once": 1.5}, "a whole number of runs"),
     ],
 )
 def test_numbers_that_make_no_sense(values: dict[str, Any], message: str) -> None:
     with pytest.raises(InputError, match=message):
-        read_resources({"gpus": "auto", "cpus": "auto", **values})
+        read_resources({"gpus": "auto", "cpus": "auto", "at_once": "auto", **values})
 
 
 def test_gpus_of_a_run_are_its_devices() -> None:

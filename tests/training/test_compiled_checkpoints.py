@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 import torch
 
-from lm_experiments.launch.processes import train
+from lm_experiments.launch.local import train
 from lm_experiments.launch.task import Task
 from lm_experiments.model import Choice, ModelConfig
 from lm_experiments.registry import choose

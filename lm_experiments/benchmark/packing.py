@@ -1,4 +1,4 @@
-"""A sweep of twelve tiny runs in parallel with Ray, compared with the same sweep in sequence."""
+"""A sweep of twelve tiny runs side by side, compared with one after another."""
 
 from __future__ import annotations
 
@@ -28,10 +28,12 @@ WORDS = (
     "runs_from=[]",
 )
 STEPS = "trainer.max_steps=150"
+ALONE = "resources.at_once=1"
+BESIDE = "resources.at_once=auto"
 
 
-def sweep(rounds: int) -> Measurement:
-    """Time the sweep in sequence on all cores, and in parallel with Ray on one core each.
+def packing(rounds: int) -> Measurement:
+    """Time the sweep one run after another on all cores, and one on each core.
 
     Raises:
         InputError: if a sweep fails.
@@ -39,20 +41,20 @@ def sweep(rounds: int) -> Measurement:
     with tempfile.TemporaryDirectory() as folder:
         timed = _Sweeps(Path(folder))
         contestants = {
-            f"one after another, {cores()} threads": timed.contestant(f"trainer.threads={cores()}"),
-            f"{cores()} at once, 1 thread each": timed.contestant("hydra/launcher=ray"),
+            f"one after another, {cores()} threads": timed.contestant(ALONE),
+            f"{cores()} at once, 1 thread each": timed.contestant(BESIDE),
         }
         timings = measure(contestants, rounds)
         return Measurement(TITLE, timings, rounds, notes=[timed.overhead()])
 
 
 class _Sweeps:
-    """Runs sweeps, each in its own folder, and records the overhead of those with Ray."""
+    """Runs sweeps, each in its own folder, and records the overhead of those side by side."""
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
         self.numbers = itertools.count()
-        self.with_ray: list[tuple[float, float]] = []
+        self.beside: list[tuple[float, float]] = []
 
     def contestant(self, word: str) -> Contestant:
         """Return a contestant that sweeps with one more override."""
@@ -62,19 +64,19 @@ class _Sweeps:
             start = time.perf_counter()
             self._type(word, f"name={name}")
             seconds = time.perf_counter() - start
-            if word.startswith("hydra/launcher"):
-                self.with_ray.append((seconds, self._training_seconds(name) / cores()))
+            trained = self._training_seconds(name)
+            if word == BESIDE:
+                self.beside.append((seconds, trained / cores()))
             return seconds
 
         return _run
 
     def overhead(self) -> str:
-        """Return a sentence on the overhead of the fastest sweep with Ray."""
-        seconds, runs = min(self.with_ray)
+        """Return a sentence on the overhead of the fastest sweep side by side."""
+        seconds, runs = min(self.beside)
         return (
-            f"with Ray, the fastest sweep: {seconds:.1f} s, of which training divided by {cores()} "
-            f"cores is {runs:.1f} s; the rest is the start of Python, Ray and its workers, plan "
-            "and table."
+            f"side by side, the fastest sweep: {seconds:.1f} s, of which training divided by "
+            f"{cores()} cores is {runs:.1f} s; the rest is the start of Python, plan and table."
         )
 
     def _type(self, *words: str) -> None:

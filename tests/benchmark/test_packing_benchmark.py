@@ -1,4 +1,4 @@
-"""The sweep benchmark, on models so small that only its own working is seen."""
+"""The packing benchmark, on models so small that only its own working is seen."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from lm_experiments.benchmark import sweep as measured
+from lm_experiments.benchmark import packing as measured
 from lm_experiments.launch.memory import cores
 from lm_experiments.rundir.results import DONE, Result, write_result
 
@@ -23,12 +23,12 @@ def clock(monkeypatch: pytest.MonkeyPatch) -> list[float]:
 
 @pytest.fixture
 def typed(clock: list[float], monkeypatch: pytest.MonkeyPatch) -> list[tuple[str, ...]]:
-    """The words of each sweep, which takes 30 s, or through Ray 12 s, of twelve runs of 2 s."""
+    """The words of each sweep, which takes 30 s, or side by side 12 s, of twelve runs of 2 s."""
     found: list[tuple[str, ...]] = []
 
     def type_sweep(self: measured._Sweeps, *words: str) -> None:
         found.append(words)
-        clock[0] += 12.0 if "hydra/launcher=ray" in words else 30.0
+        clock[0] += 12.0 if measured.BESIDE in words else 30.0
         for number in range(measured.RUNS):
             run = self.folder / "runs" / words[-1].removeprefix("name=") / f"run{number}"
             run.mkdir(parents=True)
@@ -41,13 +41,13 @@ def typed(clock: list[float], monkeypatch: pytest.MonkeyPatch) -> list[tuple[str
 def test_the_ratio_is_that_of_whole_sweeps_and_the_overhead_what_is_not_training(
     typed: list[tuple[str, ...]],
 ) -> None:
-    report = measured.sweep(2)
-    alone, ray = report.timings
-    assert (alone.seconds, ray.seconds, ray.ratio) == (30.0, 12.0, 0.4)
+    report = measured.packing(2)
+    alone, beside = report.timings
+    assert (alone.seconds, beside.seconds, beside.ratio) == (30.0, 12.0, 0.4)
     assert "the fastest sweep: 12.0 s, of which" in report.notes[0]
     assert f"divided by {cores()} cores is {12 * 2.0 / cores():.1f} s" in report.notes[0]
     # A round to warm up and two more, whose order turns; each sweep trains anew.
-    order = ["hydra/launcher=ray" in words for words in typed]
+    order = [measured.BESIDE in words for words in typed]
     assert order == [False, True, True, False, False, True]
     assert len({words[-1] for words in typed}) == len(typed)
 
@@ -63,12 +63,11 @@ def test_a_sweep_that_lost_runs_is_no_measurement(
 
     monkeypatch.setattr(measured._Sweeps, "_type", lose_one)
     with pytest.raises(AssertionError, match="11 of 12 runs ended"):
-        measured.sweep(1)
+        measured.packing(1)
 
 
 @pytest.mark.slow
 def test_both_sweeps_train_all_their_runs(monkeypatch: pytest.MonkeyPatch, text_file: Path) -> None:
-    pytest.importorskip("ray")
     small = (
         "model.d_model=16",
         "model.n_layers=1",
@@ -91,11 +90,11 @@ def test_both_sweeps_train_all_their_runs(monkeypatch: pytest.MonkeyPatch, text_
     monkeypatch.setattr(measured, "WORDS", (*measured.WORDS[:-1], *small))
     monkeypatch.setattr(measured, "STEPS", "trainer.max_steps=2")
     monkeypatch.setattr(measured._Sweeps, "_training_seconds", count)
-    report = measured.sweep(1)
-    alone, ray = report.timings
+    report = measured.packing(1)
+    alone, beside = report.timings
     assert alone.name.startswith("one after another")
-    # Both sweeps through Ray, that of the round to warm up too, had twelve results.
-    assert len(counted) == 2
-    assert all(seconds / cores() < ray.seconds * 3 for seconds in counted)
+    # All sweeps, those of the round to warm up too, had twelve results.
+    assert len(counted) == 4
+    assert all(seconds / cores() < beside.seconds * 3 for seconds in counted[1:3])
     with pytest.raises(measured.InputError, match="nonsense"):
         measured._Sweeps(text_file.parent)._type("nonsense=1")
