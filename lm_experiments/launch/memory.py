@@ -26,7 +26,11 @@ def run_bytes(config: RunConfig) -> int:
     device, model = find_device(config), config.model
     state = BYTES_PER_PARAMETER * count(model).parameters
     tokens = device.micro_batch_size * model.context_length
-    return PROCESS_BYTES[device.type] + state + tokens * kept_bytes(model, device.precision)
+    kept = kept_bytes(model, device.precision)
+    if config.trainer.activation_checkpointing:
+        # The input of each block, which is float32, and the activations of one block at a time.
+        kept = 4 * model.n_layers * model.d_model + kept // model.n_layers
+    return PROCESS_BYTES[device.type] + state + tokens * kept
 
 
 def gibibytes(size: float) -> str:

@@ -11,6 +11,7 @@ import torch
 import torch._dynamo.config as dynamo
 
 from lm_experiments.errors import InputError
+from lm_experiments.launch.memory import run_bytes
 from lm_experiments.model import ModelConfig
 from lm_experiments.registry import choose
 from lm_experiments.study.checks import warnings
@@ -92,6 +93,17 @@ def test_a_micro_batch_is_as_large_as_its_activations_allow(
     assert best_micro_batch(model, batch, "cpu", "32-true") == size
     if size > 1:
         assert size * length * kept_bytes(model, "32-true") <= MICRO_BATCH_BYTES["cpu"]
+
+
+def test_the_memory_of_a_run_knows_that_blocks_are_computed_again() -> None:
+    kept, again = (
+        run_bytes(run_config(accelerator="cpu", activation_checkpointing=on))
+        for on in (False, True)
+    )
+    config = run_config(accelerator="cpu")
+    tokens, layers = 16 * 64, config.model.n_layers
+    saved = kept_bytes(config.model, "32-true") * (1 - 1 / layers)
+    assert kept - again == tokens * (saved - 4 * layers * config.model.d_model)
 
 
 @pytest.mark.usefixtures("threads_as_before")
