@@ -17,7 +17,7 @@ from lm_experiments.benchmark.rounds import Measurement, measure, timed
 from lm_experiments.benchmark.step import PlainStep, SummedLoss
 from lm_experiments.errors import InputError
 from lm_experiments.model import ModelConfig, build_model
-from lm_experiments.training.devices import MICRO_BATCH_TOKENS
+from lm_experiments.training.devices import best_micro_batch
 
 OURS = "lm_experiments"
 SHAPE = ModelConfig(
@@ -44,7 +44,7 @@ def peers(rounds: int) -> Measurement:
 
 def compare(shape: ModelConfig, batch_size: int, rounds: int, names: list[str]) -> Measurement:
     """Time our step beside those of the peers ``names``, at any shape; see `peers`."""
-    micro = max(1, min(batch_size, MICRO_BATCH_TOKENS["cpu"] // shape.context_length))
+    micro = best_micro_batch(shape, batch_size, "cpu", "32-true")
     batch = _random_batch(shape, batch_size)
     ours = build_model(shape, seed=0)
     steps = {OURS: PlainStep(ours, ours.loss, micro)}

@@ -9,14 +9,11 @@ import torch
 
 from lm_experiments.model import count
 from lm_experiments.training.config import RunConfig
-from lm_experiments.training.devices import find_device
+from lm_experiments.training.devices import find_device, kept_bytes
 
 GIB = 1 << 30
 # Float32 weights, gradients, and the two moments of the optimizer.
 BYTES_PER_PARAMETER = 16
-# The numbers that a layer keeps of a token for its backward pass, in multiples of d_model (inputs
-# of norms and projections, queries, keys, values, the attention's output) and of ffn_width.
-KEPT_OF_MODEL, KEPT_OF_FFN = 9, 4
 # A process with its libraries; on a GPU, its context there.
 PROCESS_BYTES = {"cpu": 400 << 20, "cuda": 500 << 20, "mps": 400 << 20}
 
@@ -26,12 +23,14 @@ def run_bytes(config: RunConfig) -> int:
 
     The estimate is low: a run that does not fit by it does not fit.
     """
-    device, model, ledger = find_device(config), config.model, count(config.model)
-    state = BYTES_PER_PARAMETER * ledger.parameters
-    width = 2 if device.precision.startswith("bf16") else 4
-    kept = KEPT_OF_MODEL * model.d_model + KEPT_OF_FFN * ledger.ffn_width
+    device, model = find_device(config), config.model
+    state = BYTES_PER_PARAMETER * count(model).parameters
     tokens = device.micro_batch_size * model.context_length
-    return PROCESS_BYTES[device.type] + state + tokens * model.n_layers * kept * width
+    kept = kept_bytes(model, device.precision)
+    if config.trainer.activation_checkpointing:
+        # The input of each block, which is float32, and the activations of one block at a time.
+        kept = 4 * model.n_layers * model.d_model + kept // model.n_layers
+    return PROCESS_BYTES[device.type] + state + tokens * kept
 
 
 def gibibytes(size: float) -> str:

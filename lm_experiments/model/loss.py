@@ -14,13 +14,16 @@ from torch import Tensor
 
 IGNORE_INDEX = -100
 
-# Logits per chunk. On a CPU 512 positions of a 4,096-word vocabulary, which fit its cache.
+# Logits per chunk: on a CPU 8 MiB of them, which fit its cache.
 CHUNK_LOGITS = {"cpu": 1 << 21, "cuda": 1 << 27, "mps": 1 << 25}
+# Each chunk reads and writes the whole gradient of the head, vocabulary x d_model. By 1,024
+# positions its products take some hundred times as long as that.
+SHORTEST_CHUNK = 1024
 
 
 def chunk_length(vocab_size: int, device_type: str) -> int:
     """Return the number of positions of a chunk."""
-    return max(1, CHUNK_LOGITS.get(device_type, 1 << 25) // vocab_size)
+    return max(SHORTEST_CHUNK, CHUNK_LOGITS.get(device_type, 1 << 25) // vocab_size)
 
 
 class _SumOfLosses(torch.autograd.Function):

@@ -7,11 +7,12 @@ from typing import Any, cast
 
 import torch
 from torch import Tensor, nn
+from torch.utils.checkpoint import checkpoint
 
 from lm_experiments.model.attention import Attention, AttentionSizes
 from lm_experiments.model.attention_kernels import AttentionContext, attention_context
 from lm_experiments.model.block import Block, ParallelBlock, Placement
-from lm_experiments.model.cache import Cache
+from lm_experiments.model.cache import Cache, LayerCache
 from lm_experiments.model.config import ModelConfig
 from lm_experiments.model.documents import Location, locate
 from lm_experiments.model.dropout import Dropout, DropoutKey
@@ -27,7 +28,14 @@ NO_POSITION = NoPosition(NoOptions(), PositionSizes(1, 1, 1, 1))
 
 
 class Transformer(nn.Module):
-    """A language model built from a `ModelConfig`; its parameters are not initialised."""
+    """A language model built from a `ModelConfig`; its parameters are not initialised.
+
+    Attributes:
+        recompute: whether the backward pass computes each block again, from its input alone,
+            instead of keeping its activations (Chen et al. 2016); the gradients are the same.
+    """
+
+    recompute = False
 
     def __init__(self, config: ModelConfig) -> None:
         super().__init__()
@@ -106,10 +114,17 @@ class Transformer(nn.Module):
         caches = [None] * len(self.blocks) if cache is None else cache.layers
         contexts = self._attention_contexts(location)
         for block, context, layer_cache in zip(self.blocks, contexts, caches, strict=True):
-            x = block(x, context, layer_cache)
+            x = self._through(block, x, context, layer_cache)
         out: Tensor = x if self.final_norm is None else self.final_norm(x)
         # The head is linear, so this multiplies the logits.
         return out if self.multipliers.logits == 1 else out * self.multipliers.logits
+
+    def _through(
+        self, block: nn.Module, x: Tensor, context: AttentionContext, cache: LayerCache | None
+    ) -> Tensor:
+        if self.recompute and torch.is_grad_enabled():
+            return cast(Tensor, checkpoint(block, x, context, cache, use_reentrant=False))
+        return cast(Tensor, block(x, context, cache))
 
     def _embedded(self, tokens: Tensor) -> Tensor:
         try:

@@ -125,7 +125,7 @@ def _model_of(config: RunConfig) -> str:
     """Return what runs share whose steps cost the same."""
     trainer = config.trainer
     placed = (trainer.devices, trainer.threads, trainer.micro_batch_size, trainer.precision)
-    return repr((config.model, config.optimizer.name, placed))
+    return repr((config.model, config.optimizer.name, placed, trainer.activation_checkpointing))
 
 
 def _timed_or_none(run: PlannedRun) -> Cost | None:
@@ -144,6 +144,7 @@ def _timed(run: PlannedRun) -> Cost:
     windows = checks.first_batch(config, device.micro_batch_size)
     inputs, targets = (part.to(device.type) for part in windows)
     model = build_model(config.model, config.seed).to(device.type)
+    model.recompute = config.trainer.activation_checkpointing
     optimizer = config.optimizer.build(model)
 
     def _gradient() -> None:

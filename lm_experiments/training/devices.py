@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import resource
 import sys
 from collections.abc import Iterator
@@ -11,11 +12,16 @@ from dataclasses import dataclass
 import torch
 
 from lm_experiments.errors import InputError
+from lm_experiments.model import ModelConfig
 from lm_experiments.training.allocation import keep_freed_memory
 from lm_experiments.training.config import RunConfig
 
-# Tokens in one forward pass. On a CPU, activations that fit the cache beat a larger batch.
-MICRO_BATCH_TOKENS = {"cpu": 1024, "cuda": 65536, "mps": 16384}
+# What a micro-batch may keep for its backward pass. Each one reads and writes the gradients of all
+# weights, so that few large ones are faster; beyond this nothing more was gained on a CPU.
+MICRO_BATCH_BYTES = {"cpu": 256 << 20, "cuda": 16 << 30, "mps": 4 << 30}
+# The numbers that a layer keeps of a token for its backward pass, in multiples of d_model (inputs
+# of norms and projections, queries, keys, values, the attention's output) and of ffn_width.
+KEPT_OF_MODEL, KEPT_OF_FFN = 9, 4
 
 
 @dataclass(frozen=True)
@@ -52,11 +58,12 @@ def find_device(config: RunConfig) -> Device:
             f"{', '.join(present)}; type trainer.accelerator={present[0]}."
         )
     _check_count(config.trainer.devices, device)
+    precision = _precision(config, device)
     return Device(
         type=device,
-        precision=_precision(config, device),
+        precision=precision,
         compile=config.compile is True or (config.compile == "auto" and device == "cuda"),
-        micro_batch_size=_micro_batch_size(config, device),
+        micro_batch_size=_micro_batch_size(config, device, precision),
         strategy=config.trainer.resolved_strategy,
     )
 
@@ -126,9 +133,22 @@ def _precision(config: RunConfig, device: str) -> str:
     return "bf16-mixed" if has_bf16 else "32-true"
 
 
-def _micro_batch_size(config: RunConfig, device: str) -> int:
+def _micro_batch_size(config: RunConfig, device: str, precision: str) -> int:
     share = config.data.batch_size // config.trainer.devices
     if config.trainer.micro_batch_size is not None:
         return min(config.trainer.micro_batch_size, share)
-    tokens = MICRO_BATCH_TOKENS[device]
-    return max(1, min(share, tokens // config.model.context_length))
+    return best_micro_batch(config.model, share, device, precision)
+
+
+def best_micro_batch(model: ModelConfig, batch: int, device: str, precision: str) -> int:
+    """Return the sequences of a micro-batch: as few micro-batches as may be, of equal size."""
+    of_sequence = kept_bytes(model, precision) * model.context_length
+    most = max(1, MICRO_BATCH_BYTES[device] // of_sequence)
+    return math.ceil(batch / math.ceil(batch / most))
+
+
+def kept_bytes(model: ModelConfig, precision: str) -> int:
+    """Return about how many bytes the blocks keep of each token for the backward pass."""
+    width = 2 if precision.startswith("bf16") else 4
+    of_layer = KEPT_OF_MODEL * model.d_model + KEPT_OF_FFN * model.width
+    return model.n_layers * of_layer * width

@@ -148,6 +148,7 @@ class Run:
         if self.world.is_rank_zero:
             data.tokenizer.save(self.run_dir / TOKENIZER)
         model = build_model(config.model, config.seed)
+        model.recompute = config.trainer.activation_checkpointing
         if self.device.compile:
             model.compile()
         self.module = LanguageModel(

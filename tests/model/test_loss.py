@@ -41,6 +41,7 @@ def chunk(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> in
     """Hold so many positions' logits at once; 21 positions do not always divide into them."""
     positions: int = request.param
     monkeypatch.setitem(loss_module.CHUNK_LOGITS, "cpu", positions * VOCABULARY)
+    monkeypatch.setattr(loss_module, "SHORTEST_CHUNK", 1)
     assert chunk_length(VOCABULARY, "cpu") == positions
     return positions
 
@@ -143,7 +144,7 @@ def test_autocast_runs_the_products_in_bfloat16_and_gives_float32_gradients() ->
     assert found != expected  # or the products were not narrow at all
 
 
-def test_a_huge_vocabulary_still_goes_one_position_at_a_time() -> None:
-    assert chunk_length(10**12, "cpu") == 1
-    assert chunk_length(4096, "cpu") == 512
-    assert chunk_length(4096, "a new device") >= 1
+def test_a_chunk_fits_the_cache_unless_it_would_be_short() -> None:
+    assert chunk_length(257, "cpu") * 257 <= 1 << 21
+    assert chunk_length(4096, "cpu") == chunk_length(10**6, "cpu") == 1024
+    assert chunk_length(4096, "a new device") >= 1024

@@ -11,12 +11,19 @@ import torch
 import torch._dynamo.config as dynamo
 
 from lm_experiments.errors import InputError
+from lm_experiments.launch.memory import run_bytes
 from lm_experiments.model import ModelConfig
 from lm_experiments.registry import choose
 from lm_experiments.study.checks import warnings
 from lm_experiments.training import devices
 from lm_experiments.training.config import BatchConfig, RunConfig, TrainerConfig
-from lm_experiments.training.devices import find_device, prepare_process
+from lm_experiments.training.devices import (
+    MICRO_BATCH_BYTES,
+    best_micro_batch,
+    find_device,
+    kept_bytes,
+    prepare_process,
+)
 from lm_experiments.training.logger_config import WandbConfig
 from lm_experiments.training.optimizers import AdamW, Muon
 from lm_experiments.training.schedules import Constant
@@ -68,6 +75,35 @@ def test_micro_batches_are_of_the_share_of_a_device() -> None:
     assert find_device(whole).micro_batch_size == 12
     shared = run_config(accelerator="cpu", micro_batch_size=12, devices=2)
     assert find_device(shared).micro_batch_size == 8
+
+
+@pytest.mark.parametrize(
+    ("length", "batch", "size"),
+    [
+        pytest.param(128, 16, 16, id="small enough to stay whole"),
+        pytest.param(1024, 16, 6, id="three parts, the last one the smaller"),
+        pytest.param(1024, 14, 5, id="equal parts rather than 6, 6 and 2"),
+        pytest.param(1 << 20, 4, 1, id="never less than a sequence"),
+    ],
+)
+def test_a_micro_batch_is_as_large_as_its_activations_allow(
+    length: int, batch: int, size: int
+) -> None:
+    model = ModelConfig(context_length=length)
+    assert best_micro_batch(model, batch, "cpu", "32-true") == size
+    if size > 1:
+        assert size * length * kept_bytes(model, "32-true") <= MICRO_BATCH_BYTES["cpu"]
+
+
+def test_the_memory_of_a_run_knows_that_blocks_are_computed_again() -> None:
+    kept, again = (
+        run_bytes(run_config(accelerator="cpu", activation_checkpointing=on))
+        for on in (False, True)
+    )
+    config = run_config(accelerator="cpu")
+    tokens, layers = 16 * 64, config.model.n_layers
+    saved = kept_bytes(config.model, "32-true") * (1 - 1 / layers)
+    assert kept - again == tokens * (saved - 4 * layers * config.model.d_model)
 
 
 @pytest.mark.usefixtures("threads_as_before")
