@@ -22,6 +22,7 @@ subjects:
   startup    the help, and one more run of a sweep up to its first step
   packing    twelve tiny runs side by side, against one after another
   allocation training steps with freed memory kept in the process, and given back
+  diagnostics  training steps with diagnostics.every=auto, and without
   guards     checkpoints and checks for non-finite losses, against the step they protect"""
 EXAMPLES = """\
 examples:
@@ -33,6 +34,7 @@ SUBJECTS = {
     "lightning": ("lightning_run", 20),
     "startup": ("startup", 8),
     "allocation": ("allocation", 12),
+    "diagnostics": ("diagnostics", 20),
     "guards": ("guards", 6),
     "packing": ("packing", 1),
 }

@@ -1,4 +1,4 @@
-"""``metrics.jsonl``: one row for each logged step, appended while the run goes on."""
+"""``metrics.jsonl``, and files like it: one row for each logged step, appended as a run goes on."""
 
 from __future__ import annotations
 
@@ -47,6 +47,21 @@ def write_rows(path: Path, rows: Iterable[Row]) -> None:
     text = "".join(map(row_text, rows))
     if not path.is_file() or path.read_bytes() != text.encode():
         write_atomically(path, text)
+
+
+def keep_rows(path: Path, last: float) -> None:
+    """Drop the rows of steps after ``last``, which are made again; no file stays none."""
+    if path.is_file():
+        write_rows(path, [row for row in read_rows(path) if row["step"] <= last])
+
+
+def append_row(path: Path, row: Row) -> None:
+    """Add a row to a file; an OSError names the file, also where the disk is full."""
+    try:
+        with path.open("a", encoding="utf-8") as file:
+            file.write(row_text(row))
+    except OSError as error:
+        raise OSError(error.errno, error.strerror, str(path)) from error
 
 
 def _rows(lines: Iterable[bytes]) -> Iterator[Row]:

@@ -49,6 +49,8 @@ class Result:
         val_loss: nats per token over the whole validation set, by the last weights.
         best_val_loss: the lowest validation loss on the way, at ``best_step``; it is not selected.
         test_loss: nats per token over the test set, which is measured once, after training.
+        loss_spikes: how often the logged training loss rose by more than 1 nat above its lowest
+            before; a spike lasts until it is back below that.
         initial_loss: nats per token of the first training batch.
         gradient_norm_at_init: the global norm of the first gradient.
         eval_context: tokens of context the loss was measured with.
@@ -80,6 +82,7 @@ class Result:
     test_loss: float | None = None
     test_tokens: int | None = None
     test_bits_per_byte: float | None = None
+    loss_spikes: int | None = None
     initial_loss: float | None = None
     gradient_norm_at_init: float | None = None
     eval_context: int | None = None

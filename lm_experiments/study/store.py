@@ -20,6 +20,7 @@ from lm_experiments.rundir.atomic import UNFINISHED, write_atomically
 from lm_experiments.rundir.claim import RunningElsewhereError, claimed
 from lm_experiments.rundir.live import is_held
 from lm_experiments.rundir.names import (
+    DIAGNOSTICS,
     DOCUMENTS,
     HASH_END,
     LOCK,
@@ -163,7 +164,7 @@ def _copy(run: PlannedRun) -> None:
     with claimed(run.directory) as is_open:
         if not is_open:
             return
-        for name in (METRICS, LOG, TOKENIZER):
+        for name in (METRICS, DIAGNOSTICS, LOG, TOKENIZER):
             if (path := run.source / name).exists():
                 write_atomically(run.directory / name, path.read_bytes())
         for path in [run.source / DOCUMENTS, *checkpoints_of(run.source)]:

@@ -30,6 +30,7 @@ from lm_experiments.rundir.parse import build
 from lm_experiments.training.logger_config import LoggerConfig
 from lm_experiments.training.optimizers import Optimizer, optimizers_that
 from lm_experiments.training.schedules import Schedule
+from lm_experiments.training.watch_config import DiagnosticsConfig
 
 PRECISIONS = ("auto", "32-true", "bf16-mixed", "bf16-true")
 ACCELERATORS = ("auto", "cpu", "cuda", "gpu", "mps")
@@ -140,6 +141,7 @@ class RunConfig:
     schedule: Schedule
     trainer: TrainerConfig
     logger: Annotated[LoggerConfig, Use.PLACE]
+    diagnostics: Annotated[DiagnosticsConfig, Use.PLACE] = field(default_factory=DiagnosticsConfig)
     seed: Annotated[int, Use.SEED] = 0
     name: Annotated[str | None, Use.NAME] = None
     arm: Annotated[str, Use.NAME] = "baseline"
@@ -164,6 +166,7 @@ class RunConfig:
             _one_of("compile", self.compile, ("auto",))
         self.schedule.factor(1, self.trainer.max_steps)
         self._check_devices()
+        _ = self.diagnostics_every
         self.optimizer.check(self.model)
         check_pair(self.data, self.tokenizer)
 
@@ -181,6 +184,11 @@ class RunConfig:
                 f"{self.optimizer.name} needs whole; type trainer.strategy=ddp, or one of "
                 f"{', '.join(known)}."
             )
+
+    @property
+    def diagnostics_every(self) -> int | None:
+        """Steps between rows of diagnostics, None for none."""
+        return self.diagnostics.steps(self.trainer.log_every, self.trainer.resolved_strategy)
 
     @property
     def tokens(self) -> int:

@@ -37,6 +37,7 @@ from lm_experiments.training.checkpoints import (
 )
 from lm_experiments.training.config import RunConfig, load_config, plain_values
 from lm_experiments.training.devices import Device, find_device, peak_memory_bytes, prepare_process
+from lm_experiments.training.diagnostics import Diagnostics
 from lm_experiments.training.document_losses import KeepDocumentLosses
 from lm_experiments.training.logged_run import LoggedRun
 from lm_experiments.training.loggers import RunLoggers, build_loggers
@@ -185,6 +186,9 @@ class Run:
             KeepDocumentLosses(self.run_dir, batches),
             Interruption(self.run_dir, self.signals, self.world, self.begun),
         ]
+        if self.world.is_rank_zero and (every := self.config.diagnostics_every):
+            # Before the checkpoint, which says that the rows up to its step are there.
+            callbacks.insert(0, Diagnostics(self.run_dir, every))
         if self.has_line:
             label = f"{self.config.arm} s{self.config.seed}"
             callbacks.insert(0, RunProgress(label, self.run_dir.name[-HASH_END:]))

@@ -6,7 +6,7 @@ import math
 import time
 from typing import Any
 
-# A training loss this many nats above the lowest logged before is a spike.
+# A logged training loss this many nats above the lowest before it is in a spike.
 SPIKE = 1.0
 
 
@@ -19,6 +19,8 @@ class History:
         self.best_validation_loss = math.inf
         self.best_step: int | None = None
         self.spike_step: int | None = None
+        self.spikes = 0
+        self.in_spike = False
         self.bad_step: int | None = None
         self.first_gradient_norm: float | None = None
         self.newest: dict[str, float] = {}
@@ -77,8 +79,10 @@ class History:
             self.initial_loss, self.first_gradient_norm = loss, norm
         if self.bad_step is None and not (math.isfinite(loss) and math.isfinite(norm)):
             self.bad_step = step
-        if self.spike_step is None and loss > self.best_train_loss + SPIKE:
-            self.spike_step = step
+        was_in_spike, self.in_spike = self.in_spike, loss > self.best_train_loss + SPIKE
+        if self.in_spike and not was_in_spike:
+            self.spikes += 1
+            self.spike_step = self.spike_step or step
         self.best_train_loss = min(self.best_train_loss, loss)
 
     def state(self) -> dict[str, Any]:

@@ -118,6 +118,7 @@ def _losses(history: History, vocab_size: int, done: bool) -> dict[str, Any]:
         "test_loss": test.get("test/loss"),
         "test_tokens": history.test_tokens,
         "test_bits_per_byte": test.get("test/bits_per_byte"),
+        "loss_spikes": history.spikes,
         "initial_loss": history.initial_loss,
         "gradient_norm_at_init": history.first_gradient_norm,
     }

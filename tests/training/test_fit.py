@@ -17,6 +17,7 @@ from harness.processes import slow
 
 from lm_experiments.cli.open_run import open_run
 from lm_experiments.evaluation import EncodedText, score
+from lm_experiments.rundir.diagnostics import read_diagnostics
 from lm_experiments.rundir.identity import read_values
 from lm_experiments.training.checkpoints import load_model, newest_checkpoint
 from lm_experiments.training.config import load_config, plain_values
@@ -179,14 +180,14 @@ def test_micro_batches_do_not_change_the_run(train: Callable[..., Any]) -> None:
 def test_an_interrupted_run_continues_to_the_same_weights(
     signal_name: str, step: int, meddle: Callable[..., Any]
 ) -> None:
-    with_test = "data.test_fraction=0.1"
-    assert meddle("whole", "", 0, with_test).code == 0
-    cut = meddle("cut", signal_name, step, with_test)
+    more = ("data.test_fraction=0.1", "diagnostics.every=2")
+    assert meddle("whole", "", 0, *more).code == 0
+    cut = meddle("cut", signal_name, step, *more)
     assert cut.code == (143 if signal_name == "SIGTERM" else 1)
     status = {"SIGTERM": "interrupted", "SIGKILL": "failed"}[signal_name]
     assert read_result("cut")["status"] == status
     assert read_result("cut")["test_loss"] is None
-    answer = meddle("cut", "", 0, with_test)
+    answer = meddle("cut", "", 0, *more)
     assert answer.code == 0, answer.out + answer.err
     for name, tensor in weights("whole").items():
         assert torch.equal(tensor, weights("cut")[name]), name
@@ -198,6 +199,8 @@ def test_an_interrupted_run_continues_to_the_same_weights(
         {key: value for key, value in row.items() if key != "train/tokens_per_second"}
         for row in rows("cut")
     ]
+    assert read_diagnostics(only_run("cut")) == read_diagnostics(only_run("whole"))
+    assert [row["step"] for row in read_diagnostics(only_run("cut"))] == [1, 2, 4, 6, 8, 10, 12]
     for key in ("initial_loss", "test_loss"):
         assert read_result("cut")[key] == read_result("whole")[key]
 

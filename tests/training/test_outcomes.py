@@ -44,6 +44,11 @@ def test_outcomes(case: str) -> None:
     assert outcome(history(train, validation), VOCABULARY) == expected
 
 
+def test_a_rise_is_one_spike_however_long_it_lasts() -> None:
+    assert history([5.0, 3.0, 4.2, 4.5, 2.9, 4.0, 5.0], [3.0]).spikes == 2
+    assert history([5.0, 3.0, 4.0, math.nan], [3.0]).spikes == 0
+
+
 @pytest.mark.parametrize(
     ("loss", "expected"),
     [
