@@ -8,7 +8,7 @@ from pathlib import Path
 
 from lm_experiments.cli.arguments import answered, script_parser
 from lm_experiments.errors import InputError
-from lm_experiments.report import merged_report, show_report, write_report
+from lm_experiments.report import Report, merged_report, show_report, write_report
 
 USAGE = (
     "%(prog)s runs/NAME [runs/NAME ...] [--baseline ARM] [--allow-mixed] [--out FOLDER] [--check]"
@@ -22,7 +22,7 @@ while the sweep is still running; verdicts wait for its end.
 The same table goes to table.md, table.csv, table.json and table.tex in the sweep's folder, the
 validation loss of every arm to curves.png, the differences to forest.png, main effects and
 interactions of a grid to effects.png and, of a tuned study, the loss by the tuned value to
-sensitivity.png. Nothing else is changed.
+sensitivity.png. report.html has all of it on one page. Nothing else is changed.
 
 Several folders make one table: arms that are configured alike are one arm, and a run that lies in
 two of them counts once. Such a table has no declaration of its own, so that it is exploratory, and
@@ -44,6 +44,16 @@ examples:
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run the command; the exit status is 0, 1 for a no of --check, 2 without a table."""
     parser = script_parser(USAGE, DESCRIPTION, EXAMPLES)
+    add_options(parser)
+    parser.add_argument(
+        "--check", action="store_true", help="check the runs behind the table instead"
+    )
+    options = parser.parse_intermixed_args(arguments)
+    return answered(lambda: _answer(options))
+
+
+def add_options(parser: argparse.ArgumentParser) -> None:
+    """Add what says which table is meant."""
     parser.add_argument("sweeps", metavar="runs/NAME", nargs="+", help="the folder of a sweep")
     parser.add_argument(
         "--baseline",
@@ -59,11 +69,18 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument(
         "--out", metavar="FOLDER", help="write the table of several sweeps into this folder"
     )
-    parser.add_argument(
-        "--check", action="store_true", help="check the runs behind the table instead"
-    )
-    options = parser.parse_intermixed_args(arguments)
-    return answered(lambda: _answer(options))
+
+
+def report_of(options: argparse.Namespace) -> Report:
+    """Write the table that the options mean, its pictures and its page."""
+    folder, *more = options.sweeps
+    if more:
+        return merged_report([folder, *more], options.out, options.baseline, options.allow_mixed)
+    if options.out is not None:
+        raise InputError(
+            f"--out {options.out} is for several sweeps; the table of one is written into {folder}."
+        )
+    return write_report(folder, options.baseline, options.allow_mixed)
 
 
 def _answer(options: argparse.Namespace) -> int:
@@ -73,13 +90,5 @@ def _answer(options: argparse.Namespace) -> int:
         from lm_experiments.cli.check import check_sweep
 
         return check_sweep(Path(folder), more)
-    if more:
-        report = merged_report([folder, *more], options.out, options.baseline, options.allow_mixed)
-    elif options.out is not None:
-        raise InputError(
-            f"--out {options.out} is for several sweeps; the table of one is written into {folder}."
-        )
-    else:
-        report = write_report(folder, options.baseline, options.allow_mixed)
-    show_report(report)
+    show_report(report_of(options))
     return 0

@@ -1,9 +1,10 @@
-"""Tables, pictures and data frames of a sweep, made from its run directories alone.
+"""Tables, pictures, pages and data frames of a sweep, made from its run directories alone.
 
 `write_report("runs/NAME")` writes `table.md`, `table.csv`, `table.json`, `table.tex`, `curves.png`,
-`forest.png`, `effects.png` and `sensitivity.png` beside the runs; written again from the same runs,
-the files are the same bytes. `merged_report(["runs/A", "runs/B"])` makes one table of several
-sweeps. `load("runs/NAME")` gives the runs as a pandas data frame.
+`forest.png`, `effects.png`, `sensitivity.png` and `report.html` beside the runs; written again from
+the same runs, the files are the same bytes, but for the ledger that the page shows.
+`merged_report(["runs/A", "runs/B"])` makes one table of several sweeps. `load("runs/NAME")` gives
+the runs as a pandas data frame.
 """
 
 from __future__ import annotations
@@ -19,6 +20,7 @@ from lm_experiments.errors import InputError
 from lm_experiments.report.collect import collect
 from lm_experiments.report.frame import load
 from lm_experiments.report.merge import merge
+from lm_experiments.report.page import PAGE, page_html
 from lm_experiments.report.table.csv_table import csv_text
 from lm_experiments.report.table.json_table import json_text
 from lm_experiments.report.table.latex import latex
@@ -26,6 +28,7 @@ from lm_experiments.report.table.markdown import markdown
 from lm_experiments.report.table.rows import Table, build_table
 from lm_experiments.report.table.terminal import show_table
 from lm_experiments.rundir import ledger
+from lm_experiments.rundir.atomic import write_atomically
 from lm_experiments.rundir.names import SWEEP
 
 __all__ = [
@@ -51,7 +54,7 @@ class Report:
 def write_report(
     sweep_dir: str | Path, baseline: str | None = None, allow_mixed: bool = False
 ) -> Report:
-    """Write the table and the pictures of a sweep into its folder.
+    """Write the table, the pictures and the page of a sweep into its folder.
 
     `baseline` is an arm's label; None takes the study's, or the first declared arm. A picture is
     written only when there is something to draw. The sweep's ledger keeps that the table was shown.
@@ -101,7 +104,7 @@ def show_report(report: Report, console: Console | None = None) -> None:
 
 
 def _write(table: Table, folder: Path) -> tuple[Path, ...]:
-    """Write a table and its pictures into a folder, which is made if need be."""
+    """Write a table, its pictures and its page into a folder, which is made if need be."""
     folder.mkdir(parents=True, exist_ok=True)
     pictures = _draw(table, folder)
     texts = {
@@ -112,7 +115,8 @@ def _write(table: Table, folder: Path) -> tuple[Path, ...]:
     }
     for path, text in texts.items():
         path.write_text(text, encoding="utf-8", newline="\n")
-    return (*texts, *(folder / name for name in pictures))
+    write_atomically(folder / PAGE, page_html(table))
+    return (*texts, *(folder / name for name in pictures), folder / PAGE)
 
 
 def _look(table: Table) -> ledger.Look:

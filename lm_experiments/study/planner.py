@@ -23,6 +23,7 @@ from lm_experiments.launch.launcher import Launcher
 from lm_experiments.launch.resources import read_resources
 from lm_experiments.launch.task import Policy
 from lm_experiments.report import show_report, write_report
+from lm_experiments.report.page.interim import InterimPage
 from lm_experiments.report.progress import progress_line
 from lm_experiments.report.statistics.tuning import pick_best
 from lm_experiments.rundir import ledger
@@ -71,6 +72,7 @@ class Planner:
         self._shared: dict[tuple[str, ...], RunConfig] = {}
         self._declared = False
         self._estimates = Estimates()
+        self._page = InterimPage()
         self.command = command_config(base)
         self.launcher = Launcher(
             base.hydra.launcher,
@@ -246,7 +248,7 @@ class Planner:
             return
         for run in waiting:
             make_directory(run)
-        told = partial(standing, at_once=self.launcher.at_once)
+        told = partial(standing, at_once=self.launcher.at_once, page=self._page)
         policy = Policy(self.command.retries, self.command.on_failure == "stop", told)
         try:
             self.launcher.train([run.task for run in waiting], policy)
@@ -266,8 +268,9 @@ def _chosen(tune: Tuning, trials: Sequence[PlannedRun]) -> dict[str, Chosen]:
     return {arm: Chosen(best.value, best.edge, best.failed) for arm, best in found.items()}
 
 
-def standing(run_dir: Path, at_once: int | None) -> str:
-    """Return where the sweep of a run stands that trains so many runs at once."""
+def standing(run_dir: Path, at_once: int | None, page: InterimPage) -> str:
+    """Return where the sweep of a run stands that trains so many at once; keep its page fresh."""
+    page.refresh(run_dir.parent)
     return progress_line(run_dir.parent, at_once)
 
 

@@ -124,7 +124,8 @@ def test_the_wheel_holds_every_module_and_every_choice(wheel: Path) -> None:
     modules = {str(path.relative_to(ROOT)) for path in ROOT.glob("lm_experiments/**/*.py")}
     choices = {f"lm_experiments/{path.relative_to(ROOT)}" for path in ROOT.glob("conf/**/*.yaml")}
     assert len(choices) > 20
-    assert modules | choices | {"lm_experiments/py.typed"} <= names
+    page = {f"lm_experiments/report/page/page.{kind}" for kind in ("html", "css", "js")}
+    assert modules | choices | page | {"lm_experiments/py.typed"} <= names
     assert {name for name in names if name.endswith(".yaml")} == choices
 
 

@@ -157,7 +157,7 @@ def test_nothing_to_draw_leaves_no_picture(sweep: SweepFactory) -> None:
     stale = sweep.root / "curves.png"
     stale.touch()
     report = write_report(sweep.plan())
-    assert [path.suffix for path in report.files] == [".md", ".csv", ".json", ".tex"]
+    assert [path.suffix for path in report.files] == [".md", ".csv", ".json", ".tex", ".html"]
     assert not stale.exists()
     assert "curves.png" not in Path(sweep.root / "table.md").read_text()
 

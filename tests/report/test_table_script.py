@@ -29,7 +29,7 @@ def test_prints_the_table_and_the_files(
     out = capsys.readouterr().out
     assert "3.1250" in out
     assert "-0.1250" in out
-    for name in ("table.md", "table.csv", "table.json", "table.tex", "curves.png"):
+    for name in ("table.md", "table.csv", "table.json", "table.tex", "curves.png", "report.html"):
         assert f"Wrote {sweep.root / name}" in out
         assert (sweep.root / name).is_file()
 

@@ -29,6 +29,7 @@ from lm_experiments.rundir.results import WAITING
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
+VAL_LOSS = "val/loss"
 SIZE_INCHES = (10.0, 6.5)
 MOST_LABELS = 24
 # The panel leaves out this much of training, whose drop would flatten what comes after.
@@ -86,9 +87,10 @@ def token_scales(runs: Sequence[Run]) -> dict[Path, float]:
     return scales if complete and len(set(scales.values())) > 1 else {}
 
 
-def arm_curve(row: Row, scales: dict[Path, float]) -> Curve | None:
+def arm_curve(row: Row, scales: dict[Path, float], key: str = VAL_LOSS) -> Curve | None:
     """Average the arm's runs at the steps all of them have; None when there are no such steps."""
-    histories = [h for run in row.usable or row.runs or row.known if (h := _history(run, scales))]
+    runs = row.usable or row.runs or row.known
+    histories = [h for run in runs if (h := _history(run, scales, key))]
     if not histories:
         return None
     common = sorted(set.intersection(*(set(history) for history in histories)))
@@ -135,11 +137,11 @@ def focus(curves: Sequence[Curve]) -> tuple[tuple[float, float], tuple[float, fl
     return (min(start, first), end or 1.0), (low - margin, high + margin)
 
 
-def _history(run: Run, scales: dict[Path, float]) -> dict[float, float]:
+def _history(run: Run, scales: dict[Path, float], key: str) -> dict[float, float]:
     # A resumed run logs some steps twice; the later row is the one it went on from.
     scale = scales.get(run.directory, 1.0)
-    rows = read_rows(run.directory / METRICS, "val/loss")
-    pairs = [(row["step"], row.get("val/loss")) for row in rows]
+    rows = read_rows(run.directory / METRICS, key)
+    pairs = [(row["step"], row.get(key)) for row in rows]
     return {
         step * scale: float(loss)
         for step, loss in pairs

@@ -1,0 +1,199 @@
+"""What the browser draws, as plain JSON: numbers and names, which `page.js` gives to Plotly.
+
+The numbers are those of the table's own objects. Curves are thinned by `thinned`; nothing else is
+left out.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from itertools import chain
+from statistics import fmean
+from typing import TYPE_CHECKING, Any
+
+from lm_experiments.report.collect import Run
+from lm_experiments.report.pictures.curves import Curve, arm_curve, labelled, token_scales
+from lm_experiments.report.pictures.figure import line_styles
+from lm_experiments.report.pictures.forest import ordered
+from lm_experiments.report.pictures.intervals import Interval
+from lm_experiments.report.pictures.sensitivity import responses
+from lm_experiments.report.statistics.compare import Comparison
+from lm_experiments.report.statistics.verdicts import BETTER, EQUIVALENT, WORSE
+from lm_experiments.report.table.columns import LOSS_TITLES, UNITS, bounds_text, p_text
+from lm_experiments.report.table.effects import effect_label, resolved, shown_effects
+from lm_experiments.report.table.rows import Row, Table
+
+if TYPE_CHECKING:
+    from lm_experiments.report.statistics.factorial import Effect
+
+Json = dict[str, Any]
+# Dashes (pixels drawn, pixels left out) and marks go round in cycles of lengths without a common
+# factor, so that 28 arms differ without colour.
+DASHES = ("", "7 3", "2 2", "9 3 2 3")
+MARKS = ("circle", "triangle-up", "square", "diamond", "cross", "x", "triangle-down")
+MEASURES = {
+    "val/loss": "validation loss (nats per token)",
+    "train/loss": "training loss (nats per token)",
+}
+# What a curve may be drawn against, with the fact of a result that says how much a run had of it.
+AXES = {
+    "step": ("step (optimizer updates)", "steps"),
+    "tokens": ("training tokens", "tokens"),
+    "flops": ("training FLOPs", "train_flops"),
+    "seconds": ("seconds of training", "seconds"),
+}
+# All curves of a page together, and each of them, have about so many points.
+MOST_POINTS, MOST_OF_A_CURVE, FEWEST_OF_A_CURVE = 36_000, 400, 40
+
+
+def looks(table: Table) -> dict[str, Json]:
+    """Return each arm's colour, dash and mark; dash and mark alone tell arms apart."""
+    colors = {arm: style.color for arm, style in line_styles(table).items()}
+    return {
+        arm: {
+            "color": colors[arm],
+            "dash": DASHES[at % len(DASHES)],
+            "mark": MARKS[at % len(MARKS)],
+        }
+        for at, arm in enumerate(table.sweep.arms)
+    }
+
+
+def curves(table: Table) -> Json | None:
+    """Return the mean loss of each arm's runs by step, with the sd over its seeds, None without.
+
+    `scales` says how much of each axis an arm's runs have for a step.
+    """
+    found = {
+        row.arm: {key: c for key in MEASURES if (c := arm_curve(row, {}, key)) is not None}
+        for row in table.rows
+    }
+    drawn = [curve for own in found.values() for curve in own.values()]
+    if not drawn:
+        return None
+    most = max(FEWEST_OF_A_CURVE, min(MOST_OF_A_CURVE, MOST_POINTS // len(drawn)))
+    shown = labelled([next(iter(own.values())) for own in found.values() if own])
+    arms: list[Json] = [
+        {
+            "arm": row.arm,
+            "shown": any(curve.row is row for curve in shown),
+            "trusted": bool(row.usable),
+            "scales": _scales(row),
+            "lines": {key: _line(curve, most) for key, curve in found[row.arm].items()},
+        }
+        for row in table.rows
+        if found[row.arm]
+    ]
+    names = {key: text for key, text in MEASURES.items() if any(key in a["lines"] for a in arms)}
+    axes = {key: text for key, (text, _) in AXES.items() if any(key in a["scales"] for a in arms)}
+    # Arms with unequal batches are comparable by tokens and not by steps.
+    first = "tokens" if token_scales(table.sweep.runs) else "step"
+    return {"measures": names, "axes": axes, "axis": first, "arms": arms, "most": most}
+
+
+def forest(table: Table) -> Json | None:
+    """Return every contrast that has an interval; None without one."""
+    items = ordered(table)
+    if not any(item.contrast and item.contrast.half_width is not None for item in items):
+        return None
+    several = {reference for _, reference in table.plan.pairs} != {table.baseline}
+    rows = [
+        _interval(
+            f"{item.arm} - {item.reference}" if several else item.arm,
+            item.contrast,
+            item.verdict,
+            _kind(item),
+        )
+        for item in items
+        if item.contrast
+    ]
+    against = "its reference" if several else table.baseline
+    title = f"arm - {against} ({UNITS[table.metric]})"
+    return {"rows": rows, "title": title, "margin": table.plan.margin}
+
+
+def effects(table: Table) -> Json | None:
+    """Return the main effects and interactions of a grid, None where the arms form none."""
+    if table.effects is None:
+        return None
+    rows = [
+        _interval(effect_label(e), e, f"p {p_text(e.adjusted_p)}", _effect_kind(e))
+        for e in shown_effects(table.effects)
+    ]
+    title = f"effect ({UNITS[table.metric]})"
+    return {"rows": rows, "title": title, "margin": None}
+
+
+def sensitivity(table: Table) -> Json | None:
+    """Return each arm's mean trial loss by the tuned value, None without trials that ended."""
+    found = responses(table)
+    if table.tune is None or not found:
+        return None
+    arms = [
+        {
+            "arm": response.arm,
+            "x": list(response.losses),
+            "y": list(response.losses.values()),
+            "chosen": response.choice.value if response.choice else None,
+        }
+        for response in found
+    ]
+    measure = f"{LOSS_TITLES[table.trial_metric]} ({UNITS[table.trial_metric]})"
+    return {"arms": arms, "key": table.tune.key, "title": measure}
+
+
+def thinned(values: Sequence[float], most: int) -> list[int]:
+    """Return the places of at most about ``most`` values that look like all of them.
+
+    The first and the last are kept, and of each stretch between them the lowest and the highest.
+    """
+    if len(values) <= most:
+        return list(range(len(values)))
+    # Imported here because numpy is slow to load.
+    import numpy as np
+
+    parts = np.array_split(np.arange(len(values)), most // 2)
+    numbers = np.asarray(values)
+    ends = ((part[numbers[part].argmin()], part[numbers[part].argmax()]) for part in parts)
+    return sorted({0, len(values) - 1, *map(int, chain.from_iterable(ends))})
+
+
+def _line(curve: Curve, most: int) -> Json:
+    kept = thinned(curve.mean, most)
+    line = {"x": [curve.x[i] for i in kept], "y": [round(curve.mean[i], 5) for i in kept]}
+    # One seed has no band.
+    return line | ({"sd": [float(f"{curve.sd[i]:.3g}") for i in kept]} if any(curve.sd) else {})
+
+
+def _scales(row: Row) -> dict[str, float]:
+    """Return how much an arm has of each axis for a step, the mean over its runs that ended."""
+    runs = [run for run in row.usable or row.known if run.result.steps]
+    known = {axis: _rates(runs, fact) for axis, (_, fact) in AXES.items()}
+    return {"step": 1.0} | {axis: fmean(rates) for axis, rates in known.items() if rates}
+
+
+def _rates(runs: Sequence[Run], fact: str) -> list[float]:
+    return [amount / run.result.steps for run in runs if (amount := run.fact(fact))]
+
+
+def _interval(label: str, found: Interval, word: str, kind: str) -> Json:
+    bounds = "" if found.low is None or found.high is None else bounds_text(found.low, found.high)
+    return {
+        "label": label,
+        "mean": found.mean,
+        "low": found.low,
+        "high": found.high,
+        "numbers": f"{found.mean:+.4f} {bounds}".rstrip(),
+        "word": word,
+        "kind": kind,
+    }
+
+
+def _kind(item: Comparison) -> str:
+    return item.verdict if item.verdict in (BETTER, WORSE, EQUIVALENT) else "other"
+
+
+def _effect_kind(effect: Effect) -> str:
+    if not resolved(effect):
+        return "other"
+    return BETTER if effect.mean < 0 else WORSE
