@@ -23,6 +23,7 @@ from lm_experiments.study import sweeper
 from lm_experiments.study.choices import offer_choices
 from lm_experiments.study.keys import SHORT
 from lm_experiments.training.config import CACHE_VARIABLE
+from lm_experiments.training.wandb.settings import VARIABLES
 
 # The sections that the page begins with; the others follow in the order of the primary config.
 _FIRST = ("", "study", "arch", "size", "model")
@@ -68,7 +69,8 @@ def page() -> Iterator[str]:
 def main(path: str) -> None:
     """Write the page to a file."""
     # The page is the same for everybody.
-    os.environ.pop(CACHE_VARIABLE, None)
+    for variable in (CACHE_VARIABLE, *VARIABLES.values()):
+        os.environ.pop(variable, None)
     offer_choices()
     sweeper.register()
     Path(path).write_text("\n".join([*page(), ""]), encoding="utf-8")

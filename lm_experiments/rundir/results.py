@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import dataclasses
 import math
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 from lm_experiments.errors import InputError
-from lm_experiments.rundir.atomic import number_or_word, read_object, write_json
+from lm_experiments.rundir.atomic import jsonable, number_or_word, read_object, write_json
 from lm_experiments.rundir.names import LOG, RESULT, damaged
 from lm_experiments.rundir.parse import build
 
@@ -140,19 +141,30 @@ def read_result(run_dir: Path) -> Result | None:
         values = read_object(path)
     except FileNotFoundError:
         return None
-    if values.get("status") not in STATUSES:
-        allowed = ", ".join(STATUSES)
-        raise damaged(path, f"status is {values.get('status')!r}, not one of {allowed}")
-    known = {key: number_or_word(value) for key, value in values.items() if key in _FIELDS}
     try:
-        return build(Result, known, "", {"error": _error})
+        return result_of_values(values)
     except InputError as error:
         raise damaged(path, str(error).rstrip(".")) from None
 
 
 def write_result(run_dir: Path, result: Result) -> None:
     """Write the run's result, whole or not at all."""
-    write_json(run_dir / RESULT, dataclasses.asdict(result))
+    write_json(run_dir / RESULT, result_values(result))
+
+
+def result_values(result: Result) -> dict[str, Any]:
+    """Return a result as the values of JSON, as its file and its mirrors hold it."""
+    values: dict[str, Any] = jsonable(dataclasses.asdict(result))
+    return values
+
+
+def result_of_values(values: Mapping[str, Any]) -> Result:
+    """Return what `result_values` gave; `InputError` where it is no result."""
+    if values.get("status") not in STATUSES:
+        allowed = ", ".join(STATUSES)
+        raise InputError(f"status is {values.get('status')!r}, not one of {allowed}.")
+    known = {key: number_or_word(value) for key, value in values.items() if key in _FIELDS}
+    return build(Result, known, "", {"error": _error})
 
 
 def run_status(run_dir: Path) -> str:

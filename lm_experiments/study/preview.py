@@ -62,6 +62,7 @@ def preview(
         *_remarks(arms, starts, unchanged),
         *_by_rule(study),
         *_other_code(runs, waiting),
+        *_logging(runs, waiting, launcher),
     ]:
         print(line)
     print(_resources(runs, launcher))
@@ -207,6 +208,15 @@ def _other_code(runs: Sequence[PlannedRun], waiting: Sequence[PlannedRun]) -> li
         f"(commit {', '.join(commits)}), and one table does not hold both; go back to that code, "
         "or type name=... to train all with this one."
     ]
+
+
+def _logging(
+    runs: Sequence[PlannedRun], waiting: Sequence[PlannedRun], launcher: Launcher | None
+) -> list[str]:
+    """Return where the runs are logged beside their directories."""
+    slots = launcher.at_once if launcher is not None else 1
+    at_once = len(waiting) if slots is None else min(slots, len(waiting))
+    return runs[0].config.logger.plan(runs[0].directory.parent.name, at_once)
 
 
 def _counts(runs: Sequence[PlannedRun], waiting: Sequence[PlannedRun]) -> str:

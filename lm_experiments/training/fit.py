@@ -35,17 +35,16 @@ from lm_experiments.training.checkpoints import (
     checkpoint_step,
     newest_checkpoint,
 )
-from lm_experiments.training.config import RunConfig, load_config, plain_values
+from lm_experiments.training.config import RunConfig, load_config
 from lm_experiments.training.devices import Device, find_device, peak_memory_bytes, prepare_process
 from lm_experiments.training.diagnostics import Diagnostics
 from lm_experiments.training.document_losses import KeepDocumentLosses
-from lm_experiments.training.logged_run import LoggedRun
-from lm_experiments.training.loggers import RunLoggers, build_loggers
+from lm_experiments.training.loggers import RunLoggers, build_loggers, logged_run
 from lm_experiments.training.module import LanguageModel
 from lm_experiments.training.output import unbreakable_output
 from lm_experiments.training.parallel import STRATEGIES, environment_of
 from lm_experiments.training.progress import RunProgress
-from lm_experiments.training.result import result_of
+from lm_experiments.training.result import code_patch, provenance, result_of
 from lm_experiments.training.signals import StopSignals
 from lm_experiments.training.world import SINGLE_PROCESS, World
 
@@ -170,11 +169,9 @@ class Run:
             trainer.test(self.module, datamodule=batches, verbose=False)
 
     def _build_loggers(self) -> RunLoggers:
-        config = self.config
-        sweep = config.name or self.run_dir.parent.name
-        run = LoggedRun(self.run_dir, sweep, config.arm, config.seed, plain_values(config))
+        run = logged_run(self.run_dir, self.config, provenance()["commit"], code_patch())
         step = -1 if self.checkpoint is None else checkpoint_step(self.checkpoint)
-        return build_loggers(config.logger, run, step)
+        return build_loggers(self.config.logger, run, step)
 
     def _build_trainer(self, batches: Batches) -> Trainer:
         trainer = self.config.trainer
@@ -223,6 +220,7 @@ class Run:
         """
         if not self.world.is_rank_zero:
             return
+        result = None
         try:
             result = result_of(self.config, status, self.module, self._facts(), error)
             write_result(self.run_dir, result)
@@ -231,7 +229,7 @@ class Run:
                 raise
         finally:
             if self.loggers is not None:
-                self.loggers.finish(0 if status == DONE else 1)
+                self.loggers.finish(0 if status == DONE else 1, result)
 
     def _facts(self) -> dict[str, Any]:
         known = {**self.identity.hashes, "wall_seconds": time.perf_counter() - self.started}

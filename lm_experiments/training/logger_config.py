@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, ClassVar
 
 from lm_experiments.registry import register
-from lm_experiments.training.wandb.settings import WandbSettings
+from lm_experiments.training.wandb.settings import WandbSettings, plan_lines
 
 if TYPE_CHECKING:
     from lightning.pytorch.loggers import Logger
@@ -25,6 +25,10 @@ class LoggerConfig:
         """Return the Lightning logger of a run, None for no mirror."""
         raise NotImplementedError
 
+    def plan(self, sweep: str, at_once: int) -> list[str]:
+        """Return the lines of the plan on where runs are logged, so many of them at once."""
+        return []
+
 
 @register("logger", "wandb")
 @dataclass(frozen=True)
@@ -36,6 +40,10 @@ class WandbConfig(WandbSettings, LoggerConfig):
         from lm_experiments.training.wandb.logger import WandbMirror
 
         return WandbMirror(self, run)
+
+    def plan(self, sweep: str, at_once: int) -> list[str]:
+        """Return what is in force, and which variables say so."""
+        return plan_lines(self, sweep, at_once)
 
 
 @register("logger", "none")

@@ -13,8 +13,13 @@ from typing import Any, TextIO
 from lightning.pytorch.loggers import Logger
 from lightning.pytorch.utilities import rank_zero_only
 
+from lm_experiments.model import count
+from lm_experiments.rundir.ledger import declaration_of
 from lm_experiments.rundir.metrics import read_rows, row_text, write_rows
 from lm_experiments.rundir.names import METRICS
+from lm_experiments.rundir.results import Result
+from lm_experiments.rundir.sweeps import SweepRecord, read_sweep
+from lm_experiments.training.config import RunConfig, plain_values
 from lm_experiments.training.logged_run import LoggedRun
 from lm_experiments.training.logger_config import LoggerConfig
 from lm_experiments.training.wandb.logger import WandbMirror
@@ -100,13 +105,38 @@ class RunLoggers:
     loggers: list[Logger]
     wandb_mode: str
 
-    def finish(self, exit_code: int) -> None:
-        """Close every logger; W&B shows the run as failed unless `exit_code` is 0."""
+    def finish(self, exit_code: int, result: Result | None = None) -> None:
+        """Close every logger, which is told what the run came to, where that is known.
+
+        W&B shows the run as failed unless `exit_code` is 0.
+        """
         for logger in self.loggers:
             if isinstance(logger, WandbMirror):
-                logger.finish(exit_code)
+                logger.finish(exit_code, result)
             else:
                 logger.finalize("success" if exit_code == 0 else "failed")
+
+
+def logged_run(
+    run_dir: Path, config: RunConfig, commit: str | None = None, patch: str = ""
+) -> LoggedRun:
+    """Return what loggers are told about the run of a directory, and about the code's commit."""
+    record = read_sweep(run_dir.parent) or SweepRecord()
+    roles = [row.role for row in record.runs if row.directory == run_dir.name]
+    return LoggedRun(
+        run_dir,
+        config.name or run_dir.parent.name,
+        config.arm,
+        config.seed,
+        plain_values(config),
+        config.tokens_per_step,
+        count(config.model).training_flops_per_token,
+        tuple(dict.fromkeys(roles)),
+        declaration_of(record).baseline if roles else "",
+        alone=len(record.runs) < 2,
+        commit=commit,
+        patch=patch,
+    )
 
 
 def build_loggers(

@@ -153,6 +153,14 @@ def provenance() -> dict[str, Any]:
     return dict(_LOADED)
 
 
+def code_patch() -> str:
+    """Return how the code differs from its commit, as `git diff` writes it; empty if it does not.
+
+    As `provenance`, it is of the code that was loaded.
+    """
+    return _PATCH
+
+
 def run_error(error: BaseException, log: str = LOG) -> RunError:
     """Return how a result names what stopped the run.
 
@@ -176,17 +184,19 @@ def _git(*arguments: str) -> str | None:
             cwd=Path(__file__).parent,
             capture_output=True,
             text=True,
+            errors="replace",
             check=True,
             timeout=10,
         )
     except (OSError, subprocess.SubprocessError):
         return None
-    return done.stdout.strip()
+    return done.stdout.rstrip()
 
 
+_PATCH = _git("diff", "--no-ext-diff", "HEAD", "--", "..") or ""
 _LOADED: dict[str, Any] = {
     "commit": _git("rev-parse", "HEAD"),
-    "dirty": bool(_git("status", "--porcelain", "--untracked-files=no", "--", "..")),
+    "dirty": bool(_PATCH),
     "code_hash": training_hash(),
     "versions": {
         "python": platform.python_version(),

@@ -20,8 +20,9 @@ from harness.runs import result
 from wandb_stub import API_KEY, serving
 
 from lm_experiments.launch.fork import start_server
-from lm_experiments.training.wandb import logger
-from lm_experiments.training.wandb.transaction_log import X_AXIS, logged_keys
+from lm_experiments.training.wandb import client as wandb_client
+from lm_experiments.training.wandb.axes import X_AXIS
+from lm_experiments.training.wandb.transaction_log import logged_keys
 
 # In a run's process it waits less long than people would, and breaks what a test breaks. The
 # command that starts the run loads it too, in the test's process, which stays as it is.
@@ -30,7 +31,7 @@ import multiprocessing, os, resource, signal, time
 from pathlib import Path
 from lm_experiments.model import register
 from lm_experiments.model.norms import NormOptions, RMSNorm
-from lm_experiments.training.wandb import logger as wandb_logger
+from lm_experiments.training.wandb import client as wandb_client, logger as wandb_logger
 
 def kill_core():
     children = Path(f"/proc/self/task/{os.getpid()}/children").read_text().split()
@@ -57,7 +58,7 @@ class Killing(RMSNorm):
 
 IN_A_RUN = multiprocessing.parent_process() is not None
 if IN_A_RUN:
-    wandb_logger._SETTINGS["finish_timeout"] = 3.0
+    wandb_client.SETTINGS["finish_timeout"] = 3.0
 
 if IN_A_RUN and os.environ.get("SMALL_FILES"):
     start = wandb_logger.start_run
@@ -108,9 +109,9 @@ def sweep(train: Callable[..., Any], tmp_path: Path) -> Callable[..., Any]:
     (tmp_path / "faulty.py").write_text(FAULTY)
 
     def call(*arguments: str) -> Any:
-        settings = dict(logger._SETTINGS)
+        settings = dict(wandb_client.SETTINGS)
         answer = train(*SWEEP, *arguments)
-        assert settings == logger._SETTINGS, "the test's own client waits less long, too"
+        assert settings == wandb_client.SETTINGS, "the test's own client waits less long, too"
         return answer
 
     return call

@@ -37,9 +37,12 @@ def clean_client(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[No
 
 def build(run_dir: Path, seed: int = 3, resume: int | None = None, **options: Any) -> RunLoggers:
     run_dir.mkdir(parents=True, exist_ok=True)
+    return build_loggers(WandbConfig(**options), logged(run_dir, seed), resume)
+
+
+def logged(run_dir: Path, seed: int = 3, **more: Any) -> LoggedRun:
     config = {**CONFIG, "seed": seed}
-    run = LoggedRun(run_dir, "sweep", "pre relu", seed, config)
-    return build_loggers(WandbConfig(**options), run, resume)
+    return LoggedRun(run_dir, "sweep", "pre relu", seed, config, 100, 6, **more)
 
 
 def log(loggers: RunLoggers, steps: range) -> None:

@@ -10,8 +10,9 @@ from typing import Any
 import pytest
 
 from lm_experiments.errors import InputError
-from lm_experiments.training.logger_config import WandbConfig
-from lm_experiments.training.wandb.logger import public_config
+from lm_experiments.training.logger_config import NoLogger, WandbConfig
+from lm_experiments.training.wandb.description import public_config
+from lm_experiments.training.wandb.settings import VARIABLES
 
 
 def test_offline_summary_imports_nothing_heavy() -> None:
@@ -52,3 +53,25 @@ def test_config_is_plain_and_without_secrets() -> None:
 def test_bad_options_say_what_is_allowed(options: dict[str, Any], says: str) -> None:
     with pytest.raises(InputError, match=says):
         WandbConfig(**options)
+
+
+def test_the_plan_says_what_is_in_force_and_from_where(monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in (*VARIABLES.values(), "WANDB_MODE"):
+        monkeypatch.delenv(name, raising=False)
+    assert NoLogger().plan("grid", 1) == []
+    [line] = WandbConfig().plan("grid", 1)
+    assert line == "W&B: project lm_experiments, group grid, mode auto."
+    monkeypatch.setenv("WANDB_TAGS", "a,b")
+    monkeypatch.setenv("WANDB_ENTITY", "team")
+    monkeypatch.setenv("WANDB_MODE", "offline")
+    [line] = WandbConfig(entity="us", tags=["a", "b"]).plan("grid", 200)
+    wanted = "project us/lm_experiments, group grid, tags a, b, mode offline"
+    assert line == f"W&B: {wanted} (from WANDB_TAGS, WANDB_MODE)."
+    assert WandbConfig(mode="disabled").plan("grid", 200) == []
+
+
+def test_more_runs_at_once_than_the_service_takes_are_advised_to_stay_offline() -> None:
+    config = WandbConfig(mode="online")
+    assert len(config.plan("grid", 100)) == 1
+    assert "logger.mode=offline" in config.plan("grid", 101)[1]
+    assert len(WandbConfig(mode="offline").plan("grid", 101)) == 1

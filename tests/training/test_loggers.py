@@ -16,18 +16,18 @@ import lightning as L
 import pytest
 import torch
 import wandb
-from harness.wandb_runs import CONFIG, build, clean_client, history, log, ours, records
+from harness.wandb_runs import CONFIG, build, clean_client, history, log, logged, ours, records
 from lightning.pytorch.utilities import rank_zero_only
 
-from lm_experiments.training.logged_run import LoggedRun
 from lm_experiments.training.logger_config import NoLogger
 from lm_experiments.training.loggers import (
     JsonlLogger,
     build_loggers,
     read_rows,
 )
+from lm_experiments.training.wandb.axes import AXES, X_AXIS
 from lm_experiments.training.wandb.offline import offline_summary
-from lm_experiments.training.wandb.transaction_log import X_AXIS, logged_keys
+from lm_experiments.training.wandb.transaction_log import logged_keys
 
 
 @pytest.fixture(autouse=True)
@@ -104,11 +104,13 @@ def test_three_runs_in_one_process_are_three_wandb_runs(
         config = {k: v for k, v in run["config"]["update"].items() if k != "_wandb"}
         assert config == {**CONFIG, "seed": seed}
         assert (run["run_group"], run["display_name"]) == ("sweep", f"pre relu s{seed}")
-        assert (run["job_type"], run["tags"]) == ("train", ["t"])
+        tags = ["t", "study:sweep", "arm:pre relu", f"seed:{seed}"]
+        assert (run["job_type"], run["tags"]) == ("train", tags)
         steps = [r["history"]["item"][X_AXIS] for r in found if r["type"] == "history"]
         assert steps == [0, 1, 2, 3]
-        axes = [r["metric"].get("step_metric") for r in found if r["type"] == "metric"]
-        assert axes == [None, X_AXIS]
+        defined = [r["metric"] for r in found if r["type"] == "metric"]
+        assert [metric.get("name") for metric in defined] == [X_AXIS, *AXES, None]
+        assert [metric.get("step_metric") for metric in defined] == [*[None] * 4, X_AXIS]
         assert found[-1]["exit"]["exit_code"] == (1 if seed == 1 else 0)
         assert run["run_id"] == (tmp_path / str(seed) / "wandb_id").read_text().split()[0]
         ids.add(run["run_id"])
@@ -300,7 +302,7 @@ def test_other_ranks_hold_no_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 
 
 def test_no_wandb_needs_no_client(tmp_path: Path) -> None:
-    loggers = build_loggers(NoLogger(), LoggedRun(tmp_path, "sweep", "pre relu", 3, CONFIG))
+    loggers = build_loggers(NoLogger(), logged(tmp_path))
     log(loggers, range(1))
     loggers.finish(0)
     assert (loggers.wandb_mode, len(loggers.loggers)) == ("none", 1)

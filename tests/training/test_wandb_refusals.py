@@ -9,8 +9,7 @@ from typing import Any
 import pytest
 from harness.wandb_runs import build, clean_client, history, log
 
-from lm_experiments.training.logged_run import LoggedRun
-from lm_experiments.training.wandb import logger as wandb_logger
+from lm_experiments.training.wandb import client as wandb_client
 from lm_experiments.training.wandb.offline import offline_summary, synced_mark
 from lm_experiments.training.wandb.run_id import run_id
 
@@ -80,14 +79,14 @@ def test_a_run_that_was_deleted_in_wandb_gets_another_one(
     log(loggers, range(2))
     loggers.finish(0)
     before = (tmp_path / "run" / "wandb_id").read_text()
-    start = wandb_logger._init
+    start = wandb_client._init
 
-    def init(config: Any, identity: LoggedRun, mode: str) -> Any:
-        if run_id(identity.directory) == before.split()[0]:
+    def init(config: Any, home: Path, *rest: Any) -> Any:
+        if run_id(home, home) == before.split()[0]:
             raise RuntimeError("HTTP 409: run x was previously created and deleted; try a new name")
-        return start(config, identity, mode)
+        return start(config, home, *rest)
 
-    monkeypatch.setattr(wandb_logger, "_init", init)
+    monkeypatch.setattr(wandb_client, "_init", init)
     again = build(tmp_path / "run", resume=1)
     again.finish(0)
     assert again.wandb_mode == "offline"

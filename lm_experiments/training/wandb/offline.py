@@ -15,7 +15,6 @@ ID_FILE = "wandb_id"
 UNSENT_FILE = "wandb_unsent"
 
 _OFFLINE = "wandb/offline-run-*"
-_ONLINE = "wandb/run-*"
 
 
 def offline_summary(run_dirs: Sequence[Path]) -> list[str]:
@@ -32,19 +31,43 @@ def offline_summary(run_dirs: Sequence[Path]) -> list[str]:
         f"W&B: {runs} kept offline. To upload:",
         f"  wandb sync {_arguments(kept)}",
         "To look at one in the terminal:",
-        f"  wandb leet {shlex.quote(str(next(iter(kept)) / 'wandb'))}",
+        f"  wandb leet {shlex.quote(str(read_id(next(iter(kept)))[2] / 'wandb'))}",
     ]
 
 
-def _unsynced(run_dir: Path) -> list[Path]:
-    patterns = [_OFFLINE, *([_ONLINE] if (run_dir / UNSENT_FILE).exists() else [])]
-    logs = [log for pattern in patterns for log in sorted(run_dir.glob(f"{pattern}/*.wandb"))]
-    return [log.parent for log in logs if not synced_mark(log).exists()]
+def logs_of(home: Path, online: bool) -> list[Path]:
+    """Return the transaction logs of a folder's W&B run, in order; with ``online``, all of them.
+
+    Without, they are those that were written offline.
+    """
+    known, _, folder = read_id(home)
+    # Elsewhere lie the logs of other runs, too.
+    end = "*" if folder == home else f"*-{known}"
+    kinds = ("offline-run-", "run-") if online else ("offline-run-",)
+    return [log for kind in kinds for log in sorted(folder.glob(f"wandb/{kind}{end}/*.wandb"))]
+
+
+def read_id(home: Path) -> tuple[str, Path | None, Path]:
+    """Return the id in a folder, empty if none, the folder it was made for, and the client's.
+
+    In the last lie the client's files; it is the folder itself unless WANDB_DIR named another.
+    """
+    try:
+        lines = (home / ID_FILE).read_text(encoding="utf-8").splitlines()
+    except (OSError, UnicodeDecodeError):
+        lines = []
+    known, made_for, files = [*lines, "", "", ""][:3]
+    return known.strip(), Path(made_for) if made_for else None, Path(files) if files else home
 
 
 def synced_mark(log: Path) -> Path:
     """Return the file by whose presence `wandb sync` passes over a log."""
     return log.with_name(f"{log.name}.synced")
+
+
+def _unsynced(home: Path) -> list[Path]:
+    logs = logs_of(home, online=(home / UNSENT_FILE).exists())
+    return [log.parent for log in logs if not synced_mark(log).exists()]
 
 
 def _arguments(kept: dict[Path, list[Path]]) -> str:
@@ -55,11 +78,12 @@ def _arguments(kept: dict[Path, list[Path]]) -> str:
     """
     parents = {run_dir.parent for run_dir in kept}
     offline = [run_dir for run_dir in kept if not (run_dir / UNSENT_FILE).exists()]
-    if len(offline) == len(kept) > 1 and len(parents) == 1:
+    inside = [run_dir for run_dir in offline if read_id(run_dir)[2] == run_dir]
+    if len(inside) == len(kept) > 1 and len(parents) == 1:
         return f"{shlex.quote(str(parents.pop()))}/*/{_OFFLINE}"
     named = [
         f"{shlex.quote(str(run_dir))}/{_OFFLINE}"
-        if run_dir in offline
+        if run_dir in inside
         else shlex.join(map(str, logs))
         for run_dir, logs in kept.items()
     ]

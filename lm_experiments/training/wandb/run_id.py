@@ -8,46 +8,51 @@ import string
 from pathlib import Path
 
 from lm_experiments.rundir.atomic import write_atomically
-from lm_experiments.training.wandb.offline import ID_FILE, UNSENT_FILE, synced_mark
+from lm_experiments.training.wandb.offline import (
+    ID_FILE,
+    UNSENT_FILE,
+    logs_of,
+    read_id,
+    synced_mark,
+)
 
 log = logging.getLogger(__name__)
 
 
-def run_id(run_dir: Path) -> str:
-    """Return the run's W&B id, written to its directory before the run starts.
+def run_id(home: Path, files: Path) -> str:
+    """Return the id of a folder's W&B run, written to the folder before the run starts.
 
-    The file holds the id and the directory it was made for. A directory that was moved keeps its
-    id; a copy of one that is still there gets an id of its own.
+    The file holds the id, the folder it was made for, and where the client's files lie. A folder
+    that was moved keeps its id; a copy of one that is still there gets an id of its own.
+
+    Args:
+        home: the folder of a run, or of a sweep.
+        files: the folder that the client is told to write into; usually the same.
     """
-    here = run_dir.resolve()
-    known, home = _stored(run_dir)
-    if known and home == here:
-        return known
-    # The id belongs to another directory, and not to this one under an earlier name.
-    if known and home is not None and _stored(home)[0] == known and not home.samefile(here):
-        log.warning("%s is a copy of %s; it is logged to a W&B run of its own.", run_dir, home)
+    here = home.resolve()
+    known, made_for, _ = read_id(home)
+    # The id belongs to another folder, and not to this one under an earlier name.
+    if known and made_for not in (here, None) and _belongs(known, made_for, here):
+        log.warning("%s is a copy of %s; it is logged to a W&B run of its own.", home, made_for)
         # The logs that were copied along are not uploaded from here too.
-        forget_run(run_dir)
+        forget_run(home)
         known = ""
     alphabet = string.ascii_lowercase + string.digits
     known = known or "".join(secrets.choice(alphabet) for _ in range(8))
-    write_atomically(run_dir / ID_FILE, f"{known}\n{here}\n")
+    elsewhere = "" if files == home else f"{files.resolve()}\n"
+    text = f"{known}\n{here}\n{elsewhere}"
+    if not (home / ID_FILE).is_file() or (home / ID_FILE).read_text(encoding="utf-8") != text:
+        write_atomically(home / ID_FILE, text)
     return known
 
 
-def forget_run(run_dir: Path) -> None:
-    """Forget the W&B run of a directory: the next one gets a new id, and no log is left to send."""
-    for log_file in run_dir.glob("wandb/*run-*/*.wandb"):
+def forget_run(home: Path) -> None:
+    """Forget the W&B run of a folder: the next one gets a new id, and no log is left to send."""
+    for log_file in logs_of(home, online=True):
         synced_mark(log_file).touch()
     for name in (UNSENT_FILE, ID_FILE):
-        (run_dir / name).unlink(missing_ok=True)
+        (home / name).unlink(missing_ok=True)
 
 
-def _stored(run_dir: Path) -> tuple[str, Path | None]:
-    """Return the id in a directory, empty if none, and the directory it was made for."""
-    try:
-        lines = (run_dir / ID_FILE).read_text(encoding="utf-8").splitlines()
-    except (OSError, UnicodeDecodeError):
-        return "", None
-    known, home = [*lines, "", ""][:2]
-    return known.strip(), Path(home) if home else None
+def _belongs(known: str, made_for: Path, here: Path) -> bool:
+    return read_id(made_for)[0] == known and not made_for.samefile(here)

@@ -7,8 +7,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-# The metric that is the x axis of every chart.
-X_AXIS = "trainer/global_step"
+from lm_experiments.training.wandb.axes import X_AXIS
 
 # The log is a LevelDB log: blocks of fragments headed by checksum, length and kind, where kind is
 # whole, first, middle or last.
