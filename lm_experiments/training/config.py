@@ -76,7 +76,10 @@ class TrainerConfig:
         threads: CPU threads, shared by the processes; null for all cores. Recorded, since it
             changes the last bits.
         micro_batch_size: sequences per forward pass; null chooses. It does not change the loss.
-        val_every: steps between passes over the whole validation set; the last step has one.
+        val_every: steps between points of the validation curve; the last step has one.
+        val_tokens: tokens of the validation set that the curve is measured on, evenly spaced and
+            the same for all runs; null takes all. The loss of the table is always over the whole
+            set, by the weights of the last step.
         log_every: steps between rows of training metrics, the only steps that wait for the device.
         checkpoint_every: steps between checkpoints.
     """
@@ -89,6 +92,7 @@ class TrainerConfig:
     threads: Annotated[int | None, Use.PLACE] = None
     micro_batch_size: Annotated[int | None, Use.PLACE] = None
     val_every: Annotated[int, Use.PLACE] = 50
+    val_tokens: Annotated[int | None, Use.PLACE] = 8192
     log_every: Annotated[int, Use.PLACE] = 10
     checkpoint_every: Annotated[int, Use.PLACE] = 500
 
