@@ -108,6 +108,10 @@ def _screen(status: SweepStatus, console: Console) -> Group:
 
 def _closing_lines(status: SweepStatus) -> list[str]:
     lines = [f"{status.folder.name}: {summary(status)}."]
+    measured = {run.val_tokens for run in status.runs if run.val_loss is not None}
+    if len(measured - {None}) > 1:
+        part = min(tokens for tokens in measured if tokens)
+        lines.append(f"Until its last step, the loss of a run is over {part:,} tokens.")
     if status.tuning:
         lines.append("Tuning has not ended; more runs are planned when it has.")
     for run in status.runs:

@@ -115,7 +115,7 @@ class TrainingBatches(Dataset[Batch]):
 
 
 class EvaluationBatches(Dataset[Batch]):
-    """All windows in order; each of the N - 1 targets counts exactly once.
+    """All windows in order, or a fixed part of them; each of the N - 1 targets counts once.
 
     The last window is padded with input 0 and target `IGNORE_INDEX`. The last batch may be
     smaller, and a rank may have fewer batches, even none. `tokens` has shape (N,).
@@ -128,8 +128,12 @@ class EvaluationBatches(Dataset[Batch]):
         batch_size: int,
         rank: int = 0,
         world_size: int = 1,
+        most: int | None = None,
     ) -> None:
-        """Take every world-th window from `rank` on; raises `InputError` below 2 tokens."""
+        """Take every world-th window from `rank` on; raises `InputError` below 2 tokens.
+
+        `most` leaves evenly spaced windows of about so many targets, whatever the batches.
+        """
         _check_positive("model.context_length", context_length)
         _check_positive("data.eval_batch_size", batch_size)
         _check_rank(rank, world_size)
@@ -142,7 +146,8 @@ class EvaluationBatches(Dataset[Batch]):
         self.batch_size = batch_size
         self._tokens = _as_plain_array(tokens)
         count = -(-(len(tokens) - 1) // context_length)
-        self._windows = np.arange(count)[rank::world_size]
+        taken = count if most is None else min(count, -(-most // context_length))
+        self._windows = (np.arange(taken) * count // taken)[rank::world_size]
 
     def __len__(self) -> int:
         return -(-len(self._windows) // self.batch_size)

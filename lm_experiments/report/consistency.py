@@ -96,8 +96,11 @@ def _faults(run: Run) -> Iterable[str]:
 
 
 def _last_loss(run: Run) -> float | None:
-    rows = [row for row in last_rows(run.directory / METRICS) if "val/loss" in row]
-    return float(rows[-1]["val/loss"]) if rows else None
+    """Return the last loss over the whole set; without such a row, the curve is over all of it."""
+    newest: dict[str, float] = {}
+    for row in last_rows(run.directory / METRICS):
+        newest |= row
+    return newest.get("whole/loss", newest.get("val/loss"))
 
 
 def _log(perplexity: float | None) -> float | None:

@@ -53,6 +53,7 @@ class RunStatus:
         step: optimizer steps made, as far as they are logged.
         max_steps: the run's budget, None where no configuration says so yet.
         val_loss: nats per token, the newest; so is train_loss.
+        val_tokens: over how many tokens val_loss is.
         seconds: seconds of training so far, at the last speed where the run has not ended.
         whole: seconds the whole run takes by its own measure, start and validation included.
         left: seconds until its end, None where nothing was measured.
@@ -62,6 +63,7 @@ class RunStatus:
     step: int = 0
     max_steps: int | None = None
     val_loss: float | None = None
+    val_tokens: int | None = None
     train_loss: float | None = None
     tokens_per_second: float | None = None
     seconds: float | None = None
@@ -212,6 +214,7 @@ def _ended(run: Run) -> RunStatus:
         step=result.steps or 0,
         max_steps=max_steps_of(run.directory),
         val_loss=result.val_loss,
+        val_tokens=result.val_tokens,
         tokens_per_second=result.tokens_per_second,
         seconds=result.seconds,
         whole=whole_seconds(result),
@@ -233,6 +236,7 @@ def _underway(run: Run) -> RunStatus:
         step=step,
         max_steps=max_steps,
         val_loss=newest.get("val/loss"),
+        val_tokens=newest.get("val/tokens"),
         train_loss=newest.get("train/loss"),
         tokens_per_second=speed,
         seconds=trained,

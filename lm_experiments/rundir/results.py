@@ -48,7 +48,8 @@ class Result:
         outcome: of a run that is done: ok, spiked, degraded, diverged, non-finite, failed-at-init.
         outcome_step: the step at which its outcome showed.
         val_loss: nats per token over the whole validation set, by the last weights.
-        best_val_loss: the lowest validation loss on the way, at ``best_step``; it is not selected.
+        curve_loss: the last point of the validation curve, over ``curve_tokens`` of the set.
+        best_val_loss: the lowest point of the curve, at ``best_step``; it is not selected.
         test_loss: nats per token over the test set, which is measured once, after training.
         loss_spikes: how often the logged training loss rose by more than 1 nat above its lowest
             before; a spike lasts until it is back below that.
@@ -76,6 +77,8 @@ class Result:
     outcome_step: int | None = None
     val_loss: float | None = None
     val_tokens: int | None = None
+    curve_loss: float | None = None
+    curve_tokens: int | None = None
     best_val_loss: float | None = None
     best_step: int | None = None
     bits_per_byte: float | None = None

@@ -17,6 +17,7 @@ from lm_experiments.launch.memory import free_memory, run_bytes
 from lm_experiments.model import build_model
 from lm_experiments.study import checks
 from lm_experiments.study.plan import PlannedRun, corpus_of
+from lm_experiments.training.batches import evaluated_tokens
 from lm_experiments.training.config import RunConfig
 from lm_experiments.training.devices import Device, cpu_threads, find_device
 from lm_experiments.training.optimizers import clip_gradients
@@ -195,7 +196,5 @@ def _times(action: Callable[[], object], device: Device) -> list[tuple[float, fl
 
 def _evaluated_tokens(config: RunConfig) -> int:
     """Return over how many tokens a run computes losses without gradients."""
-    corpus, trainer = corpus_of(config), config.trainer
-    passes = math.ceil(trainer.max_steps / trainer.val_every)
-    test = len(corpus.test.tokens) if corpus.test else 0
-    return passes * len(corpus.val.tokens) + test
+    point, last = evaluated_tokens(config, corpus_of(config))
+    return math.ceil(config.trainer.max_steps / config.trainer.val_every) * point + last

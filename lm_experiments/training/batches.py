@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import dataclass
 from typing import Any
 
 import torch
@@ -69,8 +70,34 @@ class EvenBatches(Dataset[Any]):
         return empty, torch.full_like(empty, IGNORE_INDEX)
 
 
+@dataclass(frozen=True)
+class Portion:
+    """The part of the validation text that the curve is measured on.
+
+    Attributes:
+        tokens: how many of its targets are asked for.
+        whole: how many there are.
+    """
+
+    tokens: int
+    whole: int
+
+
+def portion_of(config: RunConfig, data: PreparedData) -> Portion | None:
+    """Return what the curve of a run is measured on, None for the whole validation text."""
+    asked, whole = config.trainer.val_tokens, len(data.val.tokens) - 1
+    return None if asked is None or asked >= whole else Portion(asked, whole)
+
+
+def evaluated_tokens(config: RunConfig, data: PreparedData) -> tuple[int, int]:
+    """Return over how many tokens a point of the curve is, and how many follow the last step."""
+    whole, test = len(data.val.tokens), len(data.test.tokens) if data.test else 0
+    portion = portion_of(config, data)
+    return (whole, test) if portion is None else (portion.tokens, whole + test)
+
+
 class Batches(LightningDataModule):
-    """Training batches from the current step on, and the whole validation and test sets."""
+    """Training batches from the current step on, and the validation and test sets."""
 
     def __init__(
         self, config: RunConfig, data: PreparedData, pin_memory: bool, world: World = SINGLE_PROCESS
@@ -96,19 +123,23 @@ class Batches(LightningDataModule):
         return DataLoader(part, sampler=steps, batch_size=None, pin_memory=self.pin_memory)
 
     def val_dataloader(self) -> DataLoader[Any]:
-        """Return the whole validation set, once and in order; of several processes each a part."""
-        return self._whole(self.data.val)
+        """Return what a pass goes through, once and in order; of several processes each a part."""
+        assert self.trainer is not None
+        module: Any = self.trainer.lightning_module
+        portion: Portion | None = module.passing
+        return self._once(self.data.val, None if portion is None else portion.tokens)
 
     def test_dataloader(self) -> DataLoader[Any]:
         """Return the whole test set likewise; there must be one."""
         assert self.data.test is not None
-        return self._whole(self.data.test)
+        return self._once(self.data.test)
 
-    def _whole(self, store: TokenStore) -> DataLoader[Any]:
-        batches = EvenBatches(self.share(store, self.world.rank), len(self.share(store, 0)))
+    def _once(self, store: TokenStore, most: int | None = None) -> DataLoader[Any]:
+        own = self.share(store, self.world.rank, most)
+        batches = EvenBatches(own, len(self.share(store, 0, most)))
         return DataLoader(batches, batch_size=None, pin_memory=self.pin_memory)
 
-    def share(self, store: TokenStore, rank: int) -> EvaluationBatches:
+    def share(self, store: TokenStore, rank: int, most: int | None = None) -> EvaluationBatches:
         """Return a process's part of the validation or the test set."""
         config = self.config
         return EvaluationBatches(
@@ -117,6 +148,7 @@ class Batches(LightningDataModule):
             config.data.eval_batch_size,
             rank,
             self.world.size,
+            most,
         )
 
     def on_before_batch_transfer(self, batch: Any, dataloader_idx: int) -> Any:

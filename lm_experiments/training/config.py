@@ -80,7 +80,10 @@ class TrainerConfig:
         activation_checkpointing: whether the backward pass computes each block again instead of
             keeping its activations, which takes about a third more time and much less memory. It
             does not change the result.
-        val_every: steps between passes over the whole validation set; the last step has one.
+        val_every: steps between points of the validation curve; the last step has one.
+        val_tokens: tokens of the validation set that the curve is measured on, evenly spaced and
+            the same for all runs; null takes all. The loss of the table is always over the whole
+            set, by the weights of the last step.
         log_every: steps between rows of training metrics, the only steps that wait for the device.
         checkpoint_every: steps between checkpoints.
     """
@@ -94,6 +97,7 @@ class TrainerConfig:
     micro_batch_size: Annotated[int | None, Use.PLACE] = None
     activation_checkpointing: Annotated[bool, Use.PLACE] = False
     val_every: Annotated[int, Use.PLACE] = 50
+    val_tokens: Annotated[int | None, Use.PLACE] = 8192
     log_every: Annotated[int, Use.PLACE] = 10
     checkpoint_every: Annotated[int, Use.PLACE] = 500
 

@@ -22,8 +22,8 @@ class KeepDocumentLosses(Callback):
     """Writes the loss of every document by the weights of the last step.
 
     The documents are those of the validation set, and of the test set where there is one. The
-    losses of a pass stay on the device, 4 bytes for each token, until it is over. The file is
-    written before the last checkpoint, which says that the run needs no further validation.
+    losses of a pass stay on the device, 4 bytes for each token, until it is over. Where the last
+    checkpoint says that the run needs no further validation, the file is there already.
     """
 
     def __init__(self, run_dir: Path, batches: Batches) -> None:
@@ -34,8 +34,9 @@ class KeepDocumentLosses(Callback):
     def on_validation_batch_end(
         self, trainer: Trainer, pl_module: Any, outputs: Any, *args: Any
     ) -> None:
-        """Keep the losses of a batch, where no step is left."""
-        if trainer.global_step == pl_module.config.trainer.max_steps:
+        """Keep the losses of a batch of the whole set, where no step is left."""
+        over = trainer.global_step == pl_module.config.trainer.max_steps
+        if over and pl_module.passing is None:
             self.losses.append(outputs)
 
     def on_test_batch_end(self, *args: Any, **keywords: Any) -> None:

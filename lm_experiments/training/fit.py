@@ -22,7 +22,7 @@ from lm_experiments.model import build_model
 from lm_experiments.rundir.identity import Identity, read_identity
 from lm_experiments.rundir.names import HASH_END, TOKENIZER, log_name
 from lm_experiments.rundir.results import DONE, FAILED, INTERRUPTED, write_result
-from lm_experiments.training.batches import Batches
+from lm_experiments.training.batches import Batches, portion_of
 from lm_experiments.training.callbacks import (
     Checkpoints,
     Interruption,
@@ -158,12 +158,16 @@ class Run:
             data.val.bytes,
             self.world,
             data.test.bytes if data.test else None,
+            portion_of(config, data),
         )
         batches = Batches(config, data, self.device.type == "cuda", self.world)
         trainer = self._build_trainer(batches)
         trainer.fit(self.module, datamodule=batches, ckpt_path=self.checkpoint, weights_only=True)
-        # The last step has a full pass over the validation set.
+        # The last step has a point of the curve, and a pass over the whole validation set.
         if self.module.history.validated_step != trainer.global_step:
+            trainer.validate(self.module, datamodule=batches, verbose=False)
+        if self.module.portion is not None:
+            self.module.last_pass = True
             trainer.validate(self.module, datamodule=batches, verbose=False)
         if data.test is not None:
             trainer.test(self.module, datamodule=batches, verbose=False)

@@ -24,6 +24,8 @@ class History:
         self.bad_step: int | None = None
         self.first_gradient_norm: float | None = None
         self.newest: dict[str, float] = {}
+        self.curve: dict[str, float] = {}
+        self.curve_tokens = 0
         self.validation: dict[str, float] = {}
         self.validation_tokens = 0
         self.validated_step = -1
@@ -97,9 +99,12 @@ class History:
         vars(self).update({key: value for key, value in state.items() if key in vars(self)})
 
     def validated(self, step: int, row: dict[str, float], tokens: int) -> None:
-        """Remember the newest validation."""
+        """Remember the newest point of the curve."""
         self.validated_step = step
-        self.validation = row
+        self.curve, self.curve_tokens = row, tokens
         if row["val/loss"] < self.best_validation_loss:
             self.best_validation_loss, self.best_step = row["val/loss"], step
-        self.validation_tokens = tokens
+
+    def measured(self, row: dict[str, float], tokens: int) -> None:
+        """Remember the newest pass over the whole validation set."""
+        self.validation, self.validation_tokens = row, tokens

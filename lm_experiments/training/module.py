@@ -10,6 +10,7 @@ from lightning.pytorch import LightningModule
 from torch import Tensor
 
 from lm_experiments.model import Transformer, keyed_seed
+from lm_experiments.training.batches import Portion
 from lm_experiments.training.config import RunConfig
 from lm_experiments.training.history import History
 from lm_experiments.training.metrics import TokenLoss, bits_per_byte, perplexity
@@ -23,6 +24,7 @@ class LanguageModel(LightningModule):
 
     Inputs and targets have shape (batch, context_length). `val_bytes` and `test_bytes` are the
     sizes of the validation and the test text; where one is not known, it has no bits per byte.
+    The curve is measured on `portion` of the validation text, the `last_pass` on all of it.
 
     A batch is this process's part of what one optimizer step sees. It is cut into micro-batches
     here, and each adds its summed loss over the token count of all processes: the update does not
@@ -38,6 +40,7 @@ class LanguageModel(LightningModule):
         val_bytes: int | None,
         world: World = SINGLE_PROCESS,
         test_bytes: int | None = None,
+        portion: Portion | None = None,
     ) -> None:
         super().__init__()
         self.automatic_optimization = False
@@ -47,6 +50,8 @@ class LanguageModel(LightningModule):
         self.world = world
         self.micro_batch_size = micro_batch_size
         self.text_bytes = {"val": val_bytes, "test": test_bytes}
+        self.portion = portion
+        self.last_pass = False
         self.held_out_loss = TokenLoss()
         self.history = History()
         self.newest: tuple[Tensor, ...] = ()
@@ -139,10 +144,22 @@ class LanguageModel(LightningModule):
         self.held_out_loss.update(total, tokens)
         return losses
 
+    @property
+    def passing(self) -> Portion | None:
+        """What a pass over the validation text goes through now, None for all of it."""
+        return None if self.last_pass else self.portion
+
     def on_validation_epoch_end(self) -> None:
-        """Log loss, perplexity and bits per byte of the whole validation set."""
+        """Log loss, perplexity and bits per byte of what was gone through."""
         row, tokens = self._measured("val")
-        self.history.validated(self.global_step, row, tokens)
+        if not self.last_pass:
+            self.history.validated(self.global_step, row, tokens)
+            self.write({**row, "val/tokens": tokens}, self.global_step)
+        if self.passing is None:
+            self.history.measured(row, tokens)
+        if self.last_pass:
+            named = {key.replace("val/", "whole/"): value for key, value in row.items()}
+            self.write(named, self.global_step)
 
     def test_step(self, batch: tuple[Tensor, Tensor, int], batch_idx: int) -> Tensor:
         """Add one batch, as in validation."""
@@ -151,16 +168,18 @@ class LanguageModel(LightningModule):
     def on_test_epoch_end(self) -> None:
         """Log loss, perplexity and bits per byte of the whole test set."""
         self.history.test, self.history.test_tokens = self._measured("test")
+        self.write(self.history.test, self.global_step)
 
     def _measured(self, part: str) -> tuple[dict[str, float], int]:
-        """Return and log what the set that was gone through came to, with its tokens."""
+        """Return what the set that was gone through came to, with its tokens."""
         found = self.held_out_loss
         loss, tokens = float(found.compute()), self.world.total(int(found.tokens))
         found.reset()
         row = {f"{part}/loss": loss, f"{part}/perplexity": perplexity(loss)}
         if (size := self.text_bytes[part]) is not None:
-            row[f"{part}/bits_per_byte"] = bits_per_byte(loss, tokens, size)
-        self.write(row, self.global_step)
+            # The bytes are those of the whole text, so a part counts as if it were all.
+            covered = self.passing.whole if part == "val" and self.passing else tokens
+            row[f"{part}/bits_per_byte"] = bits_per_byte(loss, covered, size)
         return row, tokens
 
     def on_save_checkpoint(self, checkpoint: dict[str, Any]) -> None:

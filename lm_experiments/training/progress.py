@@ -15,6 +15,7 @@ from rich.progress import Progress, ProgressColumn, Task
 from rich.text import Text
 
 from lm_experiments.rundir.words import duration
+from lm_experiments.training.batches import evaluated_tokens
 from lm_experiments.training.config import RunConfig
 
 BAR_WIDTH = 20
@@ -29,14 +30,14 @@ class RunClock:
 
     Args:
         config: the run's configuration.
-        evaluated: tokens of the validation set and of the test set.
+        evaluated: tokens of a point of the validation curve, and of what follows the last step.
     """
 
     def __init__(self, config: RunConfig, evaluated: tuple[int, int]) -> None:
         self.trainer = config.trainer
         # What a pass costs in steps, before one was timed.
         self.pass_steps = FORWARD * evaluated[0] / config.tokens_per_step
-        self.test_share = evaluated[1] / evaluated[0]
+        self.last_share = evaluated[1] / evaluated[0]
         self.passes = 0
         self.evaluating = 0.0
         self.first_step = 0
@@ -64,7 +65,7 @@ class RunClock:
         trainer = self.trainer
         planned = math.ceil(trainer.max_steps / trainer.val_every)
         passes = planned - self.first_step // trainer.val_every - self.passes
-        return per_step * (trainer.max_steps - step) + per_pass * (passes + self.test_share)
+        return per_step * (trainer.max_steps - step) + per_pass * (passes + self.last_share)
 
 
 class RunProgress(Callback):
@@ -88,8 +89,7 @@ class RunProgress(Callback):
     def on_train_start(self, trainer: Trainer, pl_module: Any) -> None:
         """Show the bar."""
         data = trainer.datamodule.data  # type: ignore[attr-defined]
-        test = len(data.test.tokens) if data.test else 0
-        self.clock = RunClock(pl_module.config, (len(data.val.tokens), test))
+        self.clock = RunClock(pl_module.config, evaluated_tokens(pl_module.config, data))
         self.clock.start(trainer.global_step, time.monotonic())
         self.bar.update(self.task, total=trainer.max_steps, completed=trainer.global_step)
         self.bar.start()
@@ -102,7 +102,7 @@ class RunProgress(Callback):
                 self.task,
                 completed=step,
                 left=self.clock.left(step, time.monotonic()),
-                validated=_validated(history.validation),
+                validated=_validated(history.curve),
                 numbers=_numbers(history.newest),
             )
 
@@ -118,7 +118,10 @@ class RunProgress(Callback):
         if not self.moving:
             step, history = trainer.global_step, pl_module.history
             parts = [f"step {step}/{trainer.max_steps}"]
-            parts += [*_validated(history.validation), *_numbers(history.newest)]
+            if pl_module.last_pass:
+                parts += [*_validated(history.validation), "over the whole set"]
+            else:
+                parts += [*_validated(history.curve), *_numbers(history.newest)]
             if step < trainer.max_steps and (left := self.clock.left(step, time.monotonic())):
                 parts.append(f"about {duration(left)} left")
             print(f"{self.label}: {', '.join(parts)}", file=sys.stderr, flush=True)

@@ -53,8 +53,8 @@ def outcome(history: History, vocab_size: int) -> tuple[str, int | None]:
     diverged
         it ended no better than it began.
     degraded
-        its last validation loss is worse than its best one by more than `DEGRADED_SHARE`, or than
-        that of a guess among all tokens, the logarithm of ``vocab_size``.
+        its validation curve ends above its best point by more than `DEGRADED_SHARE`, or its loss
+        above that of a guess among all tokens, the logarithm of ``vocab_size``.
     spiked
         its training loss once rose by more than `history.SPIKE`, and it recovered.
     ok
@@ -67,7 +67,9 @@ def outcome(history: History, vocab_size: int) -> tuple[str, int | None]:
         return NON_FINITE, history.bad_step or history.validated_step
     if loss >= (history.initial_loss or math.inf):
         return DIVERGED, history.validated_step
-    if loss > min(history.best_validation_loss * (1 + DEGRADED_SHARE), math.log(vocab_size)):
+    end = history.curve.get("val/loss", loss)
+    rose = end > history.best_validation_loss * (1 + DEGRADED_SHARE)
+    if rose or loss > math.log(vocab_size):
         return DEGRADED, history.validated_step
     return (OK, None) if history.spike_step is None else (SPIKED, history.spike_step)
 
@@ -111,6 +113,8 @@ def _losses(history: History, vocab_size: int, done: bool) -> dict[str, Any]:
         "outcome_step": step,
         "val_loss": loss,
         "val_tokens": history.validation_tokens,
+        "curve_loss": history.curve.get("val/loss") if done else None,
+        "curve_tokens": history.curve_tokens,
         "best_val_loss": None if history.best_step is None else history.best_validation_loss,
         "best_step": history.best_step,
         "bits_per_byte": validation.get("val/bits_per_byte"),

@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 from figure_contents import marked, outside, overlapping, points, texts
+from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from synthetic_runs import SweepFactory, grid, history, result_of
 
@@ -62,6 +63,19 @@ def test_tokens_are_the_axis_only_when_steps_differ_in_size(sweep: SweepFactory)
     curve = arm_curve(next(row for row in table.rows if row.arm == "b"), scales)
     assert curve is not None
     assert list(curve.x) == [81920]
+
+
+def test_the_picture_says_what_its_curves_are_measured_on(
+    sweep: SweepFactory, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    labels: list[str] = []
+    monkeypatch.setattr(Axes, "set_ylabel", lambda axes, text, **_: labels.append(text))
+    rows = rows_of(4.0, 3.0)
+    for seed, part in enumerate((None, 40960, 8192)):
+        sweep.run("a", seed, result=result_of("a", seed, 3.0, curve_tokens=part), metrics=rows)
+        draw_curves(build_table(collect(sweep.plan())), tmp_path / "curves.png")
+    assert labels[0] == labels[1] == "validation loss (nats per token)"
+    assert labels[2].endswith("token; curves on 8,192 of 40,960 tokens, labels on all)")
 
 
 def test_limits_hold_what_follows_the_drop_and_ignore_divergence(sweep: SweepFactory) -> None:

@@ -186,13 +186,14 @@ def test_looking_changes_nothing_and_two_who_look_do_not_see_each_other(plan: Pl
 def test_progress_is_read_from_the_end_of_a_long_file_cut_short(plan: Plan) -> None:
     folder = plan("a-s0")
     rows = [row(step) for step in range(1, 2001)]
-    rows.insert(-1, {"step": 1999, "val/loss": 3.5})
+    rows.insert(-1, {"step": 1999, "val/loss": 3.5, "val/tokens": 64})
     path = begin(folder / "a-s0", *rows, max_steps=4000) / "metrics.jsonl"
     assert path.stat().st_size > 2 * TAIL_BYTES
     with path.open("a") as file:
         file.write('{"step": 2001, "train/lo')
     run = one(folder, "a-s0")
-    assert (run.step, run.max_steps, run.val_loss) == (2000, 4000, 3.5)
+    assert (run.step, run.max_steps) == (2000, 4000)
+    assert (run.val_loss, run.val_tokens) == (3.5, 64)
     assert run.share_left == 0.5
 
 

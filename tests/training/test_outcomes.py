@@ -18,6 +18,7 @@ def history(train: list[float], validation: list[float], norm: float = 1.0) -> H
         seen.row(step, loss, norm, rate=1e-3)
     for step, loss in enumerate(validation, start=len(train) - len(validation) + 1):
         seen.validated(step, {"val/loss": loss}, tokens=5)
+        seen.measured({"val/loss": loss}, tokens=5)
     return seen
 
 

@@ -185,9 +185,20 @@ def _frame(axes: Axes, table: Table, x_label: str) -> None:
         f"{table.sweep.record.name}: validation loss{at} ({seeds})", loc="left", color=INK
     )
     axes.set_xlabel(f"{x_label}, without the first {SKIPPED_FRACTION:.0%}", color=INK)
-    axes.set_ylabel("validation loss (nats per token)", color=INK)
+    axes.set_ylabel(f"validation loss (nats per token{_part(table)})", color=INK)
     axes.xaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:,.0f}"))
     plain_frame(axes, "y")
+
+
+def _part(table: Table) -> str:
+    """Say what the curves are measured on, where that is a part of what the labels are."""
+    results = [run.result for run in table.sweep.runs if run.usable]
+    parts = {(found.curve_tokens, found.val_tokens) for found in results}
+    return "".join(
+        f"; curves on {part:,} of {whole:,} tokens, labels on all"
+        for part, whole in sorted((p or 0, w or 0) for p, w in parts)
+        if 0 < part < whole
+    )
 
 
 def _line(axes: Axes, curve: Curve, style: LineStyle, order: int) -> None:

@@ -123,7 +123,10 @@ def _choices(table: Table) -> Iterator[str]:
 
 def _worse_than_best(run: Run) -> str | None:
     """How far a run ended above its best, None where that is not far, or not recorded."""
-    last, best, step = run.result.val_loss, run.result.best_val_loss, run.result.best_step
+    result = run.result
+    # The curve may be over a part of the set; before there was a part, it ended in the loss itself.
+    last = result.val_loss if result.curve_loss is None else result.curve_loss
+    best, step = result.best_val_loss, result.best_step
     if run.outcome != DEGRADED or last is None or best is None or not best < last:
         return None
     return f"{run.arm!r} seed {run.seed} {last:.4f} (best {best:.4f} at step {step:,})"
