@@ -40,7 +40,7 @@ def train_side_by_side(
     ``where`` is, for each place, the variables that the processes of a run there get.
     """
     start_server()
-    line = SweepLine(tasks, policy.standing) if len(where) > 1 else None
+    line = SweepLine(tasks, policy.standing) if min(len(where), len(tasks)) > 1 else None
     runs = LocalRuns(where, line)
     with runs.signals:
         train_all(runs, tasks, policy)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import subprocess
 from pathlib import Path
 
 import torch
@@ -46,9 +47,20 @@ def free_memory() -> int | None:
 
 
 def free_gpu_memory() -> int | None:
-    """Return the free bytes of the fullest visible GPU, None if there is none."""
-    free = [torch.cuda.mem_get_info(i)[0] for i in range(torch.cuda.device_count())]
-    return min(free, default=None)
+    """Return the free bytes of the fullest visible GPU, None if that is not known.
+
+    torch would take memory of each GPU for the answer, and keep it as long as this process runs.
+    """
+    if not torch.cuda.device_count():
+        return None
+    mask = os.environ.get("CUDA_VISIBLE_DEVICES")
+    asked = [f"--id={mask}"] if mask else []
+    command = ["nvidia-smi", "--query-gpu=memory.free", "--format=csv,noheader,nounits", *asked]
+    try:
+        done = subprocess.run(command, capture_output=True, text=True, timeout=30, check=True)
+        return min(int(line) << 20 for line in done.stdout.split("\n") if line)
+    except (OSError, subprocess.SubprocessError, ValueError):
+        return None
 
 
 def cores() -> int:

@@ -63,7 +63,7 @@ def _unknown_choice(error: MissingConfigException) -> str:
     known = error.options or []
     hint = did_you_mean(name, known, f"{group}=")
     if group == "hydra/launcher":
-        hint = " For several runs at once type hydra/launcher=ray."
+        hint = " A sweep trains several runs at once without one."
     elif not hint and (others := [text for text in suggestions("", name) if "=" in text]):
         hint = f" Did you mean {others[0]}?"
     return f"{group}={name} is not known; {group} can be {', '.join(known)}.{hint}"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 
@@ -60,7 +61,7 @@ def preview(
         *_overlaps(arms),
         *_tuned_on_what_is_reported(arms, study),
         *_remarks(arms, starts, unchanged),
-        *_by_rule(study),
+        *_by_rule(study, launcher),
         *_other_code(runs, waiting),
         *_logging(runs, waiting, launcher),
     ]:
@@ -177,8 +178,11 @@ def _remarks(
     return [f"warning: {text} ({_some(named)})." for text, named in by_text.items()]
 
 
-def _by_rule(study: Study | None) -> list[str]:
-    """Return what a rule for seeds costs at the most, and where effects are clear or absent."""
+def _by_rule(study: Study | None, launcher: Launcher | None) -> list[str]:
+    """Return what a rule for seeds costs at the most, and where effects are clear or absent.
+
+    Its waves train side by side; where the last ones leave places free, that is said too.
+    """
     if study is None or not study.looks:
         return []
     # Imported here because most sweeps have no rule.
@@ -187,11 +191,20 @@ def _by_rule(study: Study | None) -> list[str]:
     rule, others = Rule(tuple(study.looks)), len(study.arms) - 1
     clear, none = (expected_runs(rule, [effect] * others, sd=1.0) for effect in (CLEAR_EFFECT, 0.0))
     looks = ", ".join(map(str, study.looks))
-    return [
+    lines = [
         f"seeds by rule: only undecided arms go on after {looks} seeds; at most {none.largest} "
         f"runs to compare, {clear.expected:.0f} expected where every arm differs by "
         f"{CLEAR_EFFECT:g} sds of a run, {none.expected:.0f} where none differs."
     ]
+    # An arm goes on together with its reference.
+    smallest = 2 * (study.looks[1] - study.looks[0]) if len(study.looks) > 1 else math.inf
+    places = launcher.at_once if launcher is not None else None
+    if places is not None and smallest < places:
+        lines.append(
+            f"seeds by rule: the smallest wave is {smallest} runs and {places} train at once; with "
+            f"more: {places // 2} a wave takes no longer."
+        )
+    return lines
 
 
 def _other_code(runs: Sequence[PlannedRun], waiting: Sequence[PlannedRun]) -> list[str]:

@@ -35,7 +35,9 @@ OFTEN = (
     "before an old checkpoint goes",
     "before the result is there",
 )
+# Two runs at once, on any machine.
 SWEEP = ("-m", "ffn=relu,swiglu", "seed=0,1,2", "name=grid", "model.dropout=0.1")
+SWEEP += ("resources.cpus=0.5", "resources.at_once=2")
 # What a table holds of measured time, by the columns' names.
 SPEED = ("tokens/s", "tokens_per_second", "seconds", "time")
 
@@ -232,16 +234,16 @@ def assert_same_sweep(place: Place, whole: Place) -> None:
 
 
 def test_a_sweep_killed_twice_is_the_sweep_that_was_not(place: Place, whole_sweep: Place) -> None:
-    """Once in the middle of the second run, once between the fourth and the fifth."""
+    """Once in the middle of the second run, once before the fifth, each time beside another."""
     point = fault("os.rename", "*relu-s1*/step-00000008.ckpt")
     killed = place.train(*SWEEP, **point)
     assert killed.code == KILLED, killed.text
     first = finished(place)
-    assert len(first) == 1
+    assert len(first) <= 1
     killed = place.train(*SWEEP, **fault("os.remove", "*swiglu-s1*/result.json"))
     assert killed.code == KILLED, killed.text
     second = finished(place)
-    assert len(second) == 4
+    assert len(second) in (3, 4)
     answer = place.train(*SWEEP)
     assert answer.code == 0, answer.text
     last = finished(place)

@@ -22,7 +22,6 @@ PAIR = ("-m", "placement=pre,post")
     ("words", "message"),
     [
         ((*PAIR, "resources.gpus=64"), "resources.gpus=64, but this machine has "),
-        ((*PAIR, "resources.cpus=4096"), "resources.cpus=4096, but this machine has "),
         ((*PAIR, "resources.at_once=0"), "type resources.at_once=1 for one after another"),
         ((*PAIR, "hydra/launcher=ray", "resources.at_once=2"), "=2 is not for hydra/launcher=ray"),
         (("resources.at_once=1",), "resources.at_once=1 is for a sweep; add -m"),

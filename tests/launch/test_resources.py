@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
 
 import pytest
 
 from lm_experiments.errors import InputError
 from lm_experiments.launch.machine import places
+from lm_experiments.launch.memory import free_gpu_memory
 from lm_experiments.launch.ray_cluster import check_versions, read_cluster
 from lm_experiments.launch.resources import (
     Demand,
@@ -99,6 +101,21 @@ def test_each_run_at_once_sees_its_own_gpus(
         monkeypatch.delenv("CUDA_VISIBLE_DEVICES", raising=False)
     found = places(Share(1, gpus, len(seen), 1, ""))
     assert [place.get("CUDA_VISIBLE_DEVICES") for place in found] == seen
+
+
+@pytest.mark.parametrize(("said", "free"), [("81000\n40000\n", 40000 << 20), ("[N/A]\n", None)])
+def test_free_memory_is_that_of_the_fullest_gpu_of_the_mask(
+    said: str, free: int | None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("torch.cuda.device_count", lambda: 2)
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "2,3")
+    monkeypatch.setenv("PATH", str(tmp_path))
+    assert free_gpu_memory() is None
+    asked = tmp_path / "nvidia-smi"
+    asked.write_text(f"#!/bin/sh\necho \"$@\" > {tmp_path}/asked.txt\nprintf '{said}'\n")
+    asked.chmod(0o755)
+    assert free_gpu_memory() == free
+    assert "--id=2,3" in (tmp_path / "asked.txt").read_text()
 
 
 def test_the_plan_tells_models_too_large_to_share_a_gpu() -> None:

@@ -20,6 +20,8 @@ from lm_experiments.launch.local import LocalRuns, train_side_by_side
 from lm_experiments.launch.schedule import train_all
 from lm_experiments.launch.sweep_line import SweepLine
 from lm_experiments.launch.task import Policy, Task
+from lm_experiments.rundir.identity import Identity
+from lm_experiments.training import fit
 
 Train = Callable[..., Answer]
 PAIR = ("-m", "placement=pre,post")
@@ -180,6 +182,16 @@ def test_a_terminal_has_one_line_for_all_runs(
     line.show(wanted=False)
     line.show(wanted=False)
     assert capsys.readouterr().err == "\r\x1b[K"
+
+
+@pytest.mark.parametrize(("terminal", "beside"), [(True, True), (True, False), (False, True)])
+def test_a_run_beside_others_leaves_the_terminal_to_that_line(
+    terminal: bool, beside: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(fit.sys.stderr, "isatty", lambda: terminal)
+    config: Any = None
+    run = fit.Run(tmp_path, config, Identity("c", "d"), is_beside=beside)
+    assert run.has_line == (not terminal or not beside)
 
 
 def test_a_terminal_that_is_no_more_or_a_damaged_sweep_ends_nothing(

@@ -281,9 +281,12 @@ def test_an_arm_may_be_added_and_is_exploratory_where_results_were_shown(
 
 
 def test_seeds_are_spent_by_rule_on_what_is_undecided(study: Callable[..., Any]) -> None:
-    answer = study("ruled", "plan=true")
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("lm_experiments.launch.machine.cores", lambda: 8)
+        answer = study("ruled", "plan=true", "resources.cpus=1")
     assert "9 runs: 3 arms, seeds 0, 1, 2" in answer.out
     assert "at most 12 runs to compare" in answer.out
+    assert "the smallest wave is 2 runs and 8 train at once; with more: 4 a wave" in answer.out
     answer = study("ruled")
     assert answer.code == 0, answer.err
     [told] = re.findall("After 3 seeds, undecided: (.*); 4 seeds next", answer.out)
