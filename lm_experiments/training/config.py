@@ -79,6 +79,8 @@ class TrainerConfig:
         activation_checkpointing: whether the backward pass computes each block again instead of
             keeping its activations, which takes about a third more time and much less memory. It
             does not change the result.
+        deterministic: whether to use only algorithms that give the same bits each time, which an
+            A/A control needs on a GPU; an operation that has none is an error.
         val_every: steps between passes over the whole validation set; the last step has one.
         log_every: steps between rows of training metrics, the only steps that wait for the device.
         checkpoint_every: steps between checkpoints.
@@ -92,6 +94,7 @@ class TrainerConfig:
     threads: Annotated[int | None, Use.PLACE] = None
     micro_batch_size: Annotated[int | None, Use.PLACE] = None
     activation_checkpointing: Annotated[bool, Use.PLACE] = False
+    deterministic: Annotated[bool, Use.PLACE] = False
     val_every: Annotated[int, Use.PLACE] = 50
     log_every: Annotated[int, Use.PLACE] = 10
     checkpoint_every: Annotated[int, Use.PLACE] = 500
@@ -127,7 +130,8 @@ class RunConfig:
         arm: the run's row in the table; null names it after the choices typed.
         arm_overrides: the choices that make the arm, as typed.
         control: the label of an A/A control, a run that repeats another on purpose.
-        compile: whether to compile the model; auto does on a GPU, as far as it works there.
+        compile: whether to compile the model; auto does on a GPU that has Triton where the longest
+            run of the command gains by it, then in all its runs.
         runs_dir: the folder of all sweeps.
         cache_dir: the folder of prepared corpora, shared by all sweeps.
         code_paths: your Python files that register components: code_paths=[my_norm.py].
