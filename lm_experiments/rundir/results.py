@@ -107,6 +107,8 @@ class Result:
     strategy: str | None = None
     precision: str | None = None
     threads: int | None = None
+    compiled: bool | None = None
+    deterministic: bool | None = None
     peak_memory_bytes: int | None = None
     tokenizer_hash: str | None = None
     wandb: str | None = None

@@ -19,7 +19,7 @@ from lm_experiments.study import checks
 from lm_experiments.study.plan import PlannedRun, corpus_of
 from lm_experiments.training.batches import evaluated_tokens
 from lm_experiments.training.config import RunConfig
-from lm_experiments.training.devices import Device, cpu_threads, find_device
+from lm_experiments.training.devices import COMPILE_SECONDS, Device, cpu_threads, find_device
 from lm_experiments.training.optimizers import clip_gradients
 
 # The first process of a command imports what the others find imported.
@@ -27,7 +27,6 @@ FIRST_START_SECONDS = 8.0
 # Reading the corpus, building the model, saving, logging: what a run costs beside its steps.
 START_SECONDS = {"cpu": 0.3, "cuda": 5.0, "mps": 2.0}
 WANDB_SECONDS = 1.5
-COMPILE_SECONDS = 30.0
 # What the training loop adds to each step.
 LOOP_SECONDS = 0.003
 # How often each part of a step is timed in a row, unless that takes longer than the seconds.

@@ -52,6 +52,7 @@ from lm_experiments.study.record import check_recordable, record_sweep, threads_
 from lm_experiments.study.store import done_elsewhere, take_runs
 from lm_experiments.study.words import check_words
 from lm_experiments.training.config import RunConfig
+from lm_experiments.training.devices import find_device
 from lm_experiments.training.wandb.offline import offline_summary
 
 # An interpolation of the seed, such as ${seed} or ${..seed}.
@@ -71,6 +72,7 @@ class Planner:
         # The configurations of what all arms share, by its words.
         self._shared: dict[tuple[str, ...], RunConfig] = {}
         self._declared = False
+        self._compiles: bool | None = None
         self._estimates = Estimates()
         self._page = InterimPage()
         self.command = command_config(base)
@@ -184,7 +186,7 @@ class Planner:
                     config.seed = spec.seed
                 configs[key] = checked(self.launcher.with_devices(plain(config)))
             keys.append(key)
-        asked = list(configs.values())
+        asked = self._compiled_alike(list(configs.values()))
         count = len({(key, spec.seed) for key, spec in zip(keys, specs, strict=True)})
         shared = self.launcher.share_out(asked, count, threads_of_sweep(asked[0]))
         given = dict(zip(configs, shared, strict=True))
@@ -196,6 +198,18 @@ class Planner:
         check_one_each(runs)
         runs = done_elsewhere(runs, self.command.runs_from)
         return [replace(run, changes=self._changes(run, runs[0])) for run in runs]
+
+    def _compiled_alike(self, configs: list[RunConfig]) -> list[RunConfig]:
+        """Decide what compile=auto is on a GPU, once for all runs of the command."""
+        devices = [find_device(config) for config in configs]
+        if self._compiles is None:
+            self._compiles = any(device.compile for device in devices)
+        return [
+            replace(config, compile=self._compiles)
+            if config.compile == "auto" and device.type == "cuda"
+            else config
+            for config, device in zip(configs, devices, strict=True)
+        ]
 
     def _composed(self, spec: expand.RunSpec) -> DictConfig:
         """Compose a run; an InputError names the arm where a declared arm's own words are bad."""

@@ -80,6 +80,8 @@ class TrainerConfig:
         activation_checkpointing: whether the backward pass computes each block again instead of
             keeping its activations, which takes about a third more time and much less memory. It
             does not change the result.
+        deterministic: whether to use only algorithms that give the same bits each time, which an
+            A/A control needs on a GPU; an operation that has none is an error.
         val_every: steps between points of the validation curve; the last step has one.
         val_tokens: tokens of the validation set that the curve is measured on, evenly spaced and
             the same for all runs; null takes all. The loss of the table is always over the whole
@@ -96,6 +98,7 @@ class TrainerConfig:
     threads: Annotated[int | None, Use.PLACE] = None
     micro_batch_size: Annotated[int | None, Use.PLACE] = None
     activation_checkpointing: Annotated[bool, Use.PLACE] = False
+    deterministic: Annotated[bool, Use.PLACE] = False
     val_every: Annotated[int, Use.PLACE] = 50
     val_tokens: Annotated[int | None, Use.PLACE] = 8192
     log_every: Annotated[int, Use.PLACE] = 10
@@ -132,7 +135,8 @@ class RunConfig:
         arm: the run's row in the table; null names it after the choices typed.
         arm_overrides: the choices that make the arm, as typed.
         control: the label of an A/A control, a run that repeats another on purpose.
-        compile: whether to compile the model; auto does on a GPU, as far as it works there.
+        compile: whether to compile the model; auto does on a GPU that has Triton where the longest
+            run of the command gains by it, then in all its runs.
         runs_dir: the folder of all sweeps.
         cache_dir: the folder of prepared corpora, shared by all sweeps.
         code_paths: your Python files that register components: code_paths=[my_norm.py].

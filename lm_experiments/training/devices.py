@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import importlib.util
 import math
+import os
 import resource
 import sys
 from collections.abc import Iterator
@@ -12,7 +14,7 @@ from dataclasses import dataclass
 import torch
 
 from lm_experiments.errors import InputError
-from lm_experiments.model import ModelConfig
+from lm_experiments.model import ModelConfig, count
 from lm_experiments.training.allocation import keep_freed_memory
 from lm_experiments.training.config import RunConfig
 
@@ -22,6 +24,10 @@ MICRO_BATCH_BYTES = {"cpu": 256 << 20, "cuda": 16 << 30, "mps": 4 << 30}
 # The numbers that a layer keeps of a token for its backward pass, in multiples of d_model (inputs
 # of norms and projections, queries, keys, values, the attention's output) and of ffn_width.
 KEPT_OF_MODEL, KEPT_OF_FFN = 9, 4
+# What compiling takes, and the share of a step's time that it saves. A step on a GPU takes as long
+# as its operations, or as starting them, for each block. Round numbers: only their order matters.
+COMPILE_SECONDS, COMPILED_SHARE_SAVED = 30.0, 0.25
+GPU_FLOPS, BLOCK_SECONDS = 1e14, 1e-3
 
 
 @dataclass(frozen=True)
@@ -62,7 +68,7 @@ def find_device(config: RunConfig) -> Device:
     return Device(
         type=device,
         precision=precision,
-        compile=config.compile is True or (config.compile == "auto" and device == "cuda"),
+        compile=config.compile is True or (config.compile == "auto" and _gains(config, device)),
         micro_batch_size=_micro_batch_size(config, device, precision),
         strategy=config.trainer.resolved_strategy,
     )
@@ -80,10 +86,7 @@ def cpu_threads(count: int | None) -> Iterator[None]:
 
 
 def prepare_process(config: RunConfig, device: Device) -> None:
-    """Set what is set once per process: CPU threads, memory, tensor cores, what compiling may cost.
-
-    With ``compile=auto`` a compiler that fails is a warning, not an error.
-    """
+    """Set what is set once per process: CPU threads, memory, tensor cores, determinism."""
     processes = config.trainer.devices
     if config.trainer.threads is not None or processes > 1:
         threads = config.trainer.threads or torch.get_num_threads()
@@ -92,11 +95,10 @@ def prepare_process(config: RunConfig, device: Device) -> None:
         keep_freed_memory()
     if device.type == "cuda":
         torch.set_float32_matmul_precision("high")
-    if device.compile and config.compile == "auto":
-        # Imported late: it takes seconds.
-        import torch._dynamo.config as dynamo
-
-        dynamo.suppress_errors = True
+    if config.trainer.deterministic:
+        # cuBLAS reads it when its first product is computed.
+        os.environ.setdefault("CUBLAS_WORKSPACE_CONFIG", ":4096:8")
+        torch.use_deterministic_algorithms(True)
 
 
 def peak_memory_bytes(device: Device) -> int:
@@ -124,6 +126,16 @@ def _check_count(asked: int, device: str) -> None:
             f"trainer.devices={asked} with trainer.accelerator={device} is more than this machine "
             f"has; type trainer.devices={there} or less."
         )
+
+
+def _gains(config: RunConfig, device: str) -> bool:
+    """Return whether compiling saves more time than it takes, by the run's steps and size."""
+    if device != "cuda" or importlib.util.find_spec("triton") is None:
+        return False
+    model, devices = config.model, config.trainer.devices
+    flops = count(model).training_flops_per_token * config.tokens_per_step / devices
+    step = max(model.n_layers * BLOCK_SECONDS, flops / GPU_FLOPS)
+    return COMPILED_SHARE_SAVED * config.trainer.max_steps * step > COMPILE_SECONDS
 
 
 def _precision(config: RunConfig, device: str) -> str:

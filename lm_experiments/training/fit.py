@@ -246,6 +246,8 @@ class Run:
             "strategy": self.device.strategy,
             "precision": self.device.precision,
             "threads": torch.get_num_threads(),
+            "compiled": self.device.compile,
+            "deterministic": self.config.trainer.deterministic,
             "peak_memory_bytes": peak_memory_bytes(self.device),
             "tokenizer_hash": self.tokenizer_hash,
             "wandb": self.loggers.wandb_mode if self.loggers else "none",

@@ -32,6 +32,7 @@ from lm_experiments.training.module import LanguageModel
 
 # The fraction by which a validation loss may end above its best.
 DEGRADED_SHARE = 0.02
+COMPILERS = ("torch._dynamo", "torch._inductor")
 PACKAGES = (
     "lm_experiments",
     "torch",
@@ -177,6 +178,8 @@ def run_error(error: BaseException, log: str = LOG) -> RunError:
     on_cpu = isinstance(error, RuntimeError) and "can't allocate memory" in str(error)
     if on_cpu or isinstance(error, (MemoryError, torch.OutOfMemoryError)):
         message = f"Out of memory; try a smaller trainer.micro_batch_size. {message}"
+    if type(error).__module__.startswith(COMPILERS):
+        message = f"The model could not be compiled; type compile=false, for all runs. {message}"
     return RunError(type(error).__name__, message, log)
 
 

@@ -146,10 +146,14 @@ def test_code_that_is_dirty_everywhere_is_a_note(sweep: SweepFactory) -> None:
 
 
 def test_devices_and_threads_are_warned_about(study: StudyFactory) -> None:
-    study.changes["silu", 1] = {"device": "cuda", "threads": 4}
+    study.changes["silu", 1] = {"device": "cuda", "threads": 4, "compiled": True}
+    study.changes["silu", 2] = {"compiled": False, "deterministic": True}
+    study.changes["nope", 1] = {"deterministic": False}
     told = " ".join(warnings(build_table(collect(study.whole()))))
     assert "differ in device" in told
     assert "differ in threads" in told
+    assert "differ in compiled" in told
+    assert "differ in deterministic" in told
 
 
 def test_trials_of_other_code_are_warned_about(study: StudyFactory) -> None:

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 import torch
-import torch._dynamo.config as dynamo
+from torch._dynamo.exc import BackendCompilerFailed
 
 from lm_experiments.errors import InputError
 from lm_experiments.launch.memory import run_bytes
@@ -26,6 +26,7 @@ from lm_experiments.training.devices import (
 )
 from lm_experiments.training.logger_config import WandbConfig
 from lm_experiments.training.optimizers import AdamW, Muon
+from lm_experiments.training.result import run_error
 from lm_experiments.training.schedules import Constant
 
 
@@ -123,11 +124,39 @@ def test_more_processes_than_cores_are_warned_about() -> None:
     assert len(said(4096)) == 1
 
 
-@pytest.mark.usefixtures("threads_as_before")
-@pytest.mark.parametrize(("asked", "forgiven"), [("auto", True), (True, False)])
-def test_only_compiling_that_nobody_asked_for_may_fail(asked: bool | str, forgiven: bool) -> None:
-    config = dataclasses.replace(run_config(accelerator="cpu", threads=1), compile=asked)
-    compiled = dataclasses.replace(find_device(config), compile=True)
-    with dynamo.patch(suppress_errors=False):
-        prepare_process(config, compiled)
-        assert dynamo.suppress_errors is forgiven
+@pytest.mark.parametrize(
+    ("steps", "size", "gains"),
+    [(100, {}, False), (100_000, {}, True), (1000, {"d_model": 2048, "d_ff": 8192}, True)],
+    ids=["a short run", "a long one", "a large model"],
+)
+def test_compiling_is_chosen_where_training_outlasts_it(
+    steps: int, size: dict[str, int], gains: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(devices, "_present", lambda: {"cuda": True, "cpu": True})
+    monkeypatch.setattr(torch.cuda, "device_count", lambda: 1)
+    monkeypatch.setattr(devices.importlib.util, "find_spec", lambda name: name == "triton")
+    config = run_config(batch_size=512, max_steps=steps, precision="32-true")
+    config = dataclasses.replace(config, model=ModelConfig(context_length=1024, **size))
+    assert find_device(config).compile is gains
+    assert not find_device(dataclasses.replace(config, compile=False)).compile
+    monkeypatch.setattr(devices.importlib.util, "find_spec", lambda name: None)
+    assert not find_device(config).compile
+
+
+@pytest.mark.parametrize("asked", [True, False])
+def test_deterministic_algorithms_are_used_where_asked_for(
+    asked: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("CUBLAS_WORKSPACE_CONFIG", "")
+    config = run_config(accelerator="cpu", deterministic=asked)
+    try:
+        prepare_process(config, find_device(config))
+        assert torch.are_deterministic_algorithms_enabled() is asked
+    finally:
+        torch.use_deterministic_algorithms(False)
+
+
+def test_a_compiler_that_fails_says_what_to_type() -> None:
+    failed = BackendCompilerFailed(max, ValueError("no compiler"), None)
+    assert "type compile=false, for all runs" in run_error(failed).message
+    assert "compile=false" not in run_error(ValueError("other")).message

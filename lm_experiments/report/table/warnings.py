@@ -56,6 +56,8 @@ def _conditions(table: Table) -> Iterator[str]:
     for name, reason in (
         ("device", "tokens/s is not comparable"),
         ("precision", "losses differ by rounding"),
+        ("compiled", "losses differ by rounding, and tokens/s is not comparable"),
+        ("deterministic", "equal runs may differ in the last bits, and tokens/s is not comparable"),
         ("threads", "equal runs may differ in the last bits, and tokens/s is not comparable"),
     ):
         values = (run.fact(name) for run in table.sweep.runs if run.usable)
