@@ -24,7 +24,7 @@ from lm_experiments.rundir.metrics import write_rows
 from lm_experiments.rundir.names import LOG, SAMPLES
 from lm_experiments.rundir.sweeps import SweepRow
 
-HOSTILE = "</script><script>alert('<b>&\u2028\"}{{ 7 * 7 }}')</script>"
+HOSTILE = "</script><script>alert('<b>&\u2028\"}{{ 'q' * 9 }}')</script>"
 
 
 @dataclass
@@ -184,7 +184,7 @@ def test_every_name_and_text_is_only_text(sweep: SweepFactory) -> None:
     words = " ".join(HOSTILE.split())
     for told in (words, f"error {words}", f"log {words}", f"text {words}"):
         assert told in page.text
-    assert "49" not in page.text, "a text was taken for a template"
+    assert "qqqqqqqqq" not in page.html, "a text was taken for a template"
 
 
 def test_why_and_failures(sweep: SweepFactory) -> None:

@@ -56,7 +56,9 @@ def opened(browser: Any, tmp_path: Path) -> Iterator[Callable[..., Any]]:
         page.on("pageerror", lambda error: said.append(f"error: {error}"))
         page.on("request", lambda request: said.append(request.url))
         page.goto(file.as_uri())
-        page.wait_for_selector(".plot .main-svg", state="attached")
+        page.wait_for_function(
+            "[...document.querySelectorAll('.plot')].every(plot => plot.querySelector('.main-svg'))"
+        )
         said.remove(file.as_uri())
         return page
 

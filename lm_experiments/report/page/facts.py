@@ -18,6 +18,7 @@ from lm_experiments.report.table.warnings import listed
 from lm_experiments.rundir.ledger import COMMAND, DECLARED, LOOK, Entry
 from lm_experiments.rundir.metrics import read_rows
 from lm_experiments.rundir.names import LOG, SAMPLES
+from lm_experiments.rundir.study import TUNE
 from lm_experiments.rundir.sweeps import command_here
 from lm_experiments.rundir.words import counted, duration, size
 
@@ -88,7 +89,7 @@ def cost_sentence(sweep: Sweep) -> str:
     if not runs:
         return "No run has ended yet, so that nothing is known of the cost."
     seconds, flops = _total(runs, "seconds"), _total(runs, "train_flops")
-    tuning = [run for run in runs if run in sweep.trials]
+    tuning = [run for run in runs if run.role == TUNE]
     trials = f"; {duration(_total(tuning, 'seconds'))} of it were spent on tuning" if tuning else ""
     return (
         f"{counted(len(runs), 'run')} took {duration(seconds)} of training and {si(flops)} FLOPs, "

@@ -169,5 +169,6 @@
   addEventListener("resize", () => { clearTimeout(later); later = setTimeout(drawAll, 150); });
   addEventListener("beforeprint", () => { printing = true; drawAll(); });
   addEventListener("afterprint", () => { printing = false; drawAll(); });
-  drawAll();
+  // One task each, so that a click need not wait for all of them.
+  plots.forEach((plot) => setTimeout(() => draw(plot)));
 })();
