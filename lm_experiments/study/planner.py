@@ -50,9 +50,11 @@ from lm_experiments.study.plan import (
 from lm_experiments.study.preview import preview
 from lm_experiments.study.record import check_recordable, record_sweep, threads_of_sweep
 from lm_experiments.study.store import done_elsewhere, take_runs
+from lm_experiments.study.wandb_summary import summarize
 from lm_experiments.study.words import check_words
 from lm_experiments.training.config import RunConfig
 from lm_experiments.training.devices import find_device
+from lm_experiments.training.logger_config import WandbConfig
 from lm_experiments.training.wandb.offline import offline_summary
 
 # An interpolation of the seed, such as ${seed} or ${..seed}.
@@ -300,7 +302,10 @@ def _report(runs: Sequence[PlannedRun]) -> None:
     try:
         if lost := [path.name for path in directories if path.name not in listed]:
             raise InputError(f"another command has taken {folder} over, without {lost[0]}.")
-        show_report(write_report(folder))
+        report = write_report(folder)
+        show_report(report)
+        if isinstance(logger := runs[0].config.logger, WandbConfig):
+            summarize(folder, report, logger)
     except (InputError, OSError) as error:
         print(f"No table: {error}")
     print_offline(folder)
@@ -310,7 +315,8 @@ def _report(runs: Sequence[PlannedRun]) -> None:
 
 def print_offline(folder: Path) -> None:
     """Print how to upload, or look at, what W&B kept on this disk."""
-    print("\n".join(offline_summary(sorted(path for path in folder.iterdir() if path.is_dir()))))
+    runs = sorted(path for path in folder.iterdir() if path.is_dir())
+    print("\n".join(offline_summary(runs, folder)))
 
 
 def _launcher(config: DictConfig) -> str:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import os
 import sys
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -94,8 +94,15 @@ def start_run(
 
 def finish(run: Run, exit_code: int) -> None:
     """End a run; 0 is success."""
-    with _quiet():
+    with quiet():
         run.finish(exit_code=exit_code)
+
+
+def keep(run: Run, files: Iterable[Path]) -> None:
+    """Make files part of a run, under their own names; they are sent at once."""
+    with quiet():
+        for path in files:
+            run.save(str(path), base_path=str(path.parent), policy="now")
 
 
 def first_line(error: Exception) -> str:
@@ -123,17 +130,17 @@ def _resolve_mode(config: WandbSettings) -> str:
     wanted = config.mode
     if wanted == "disabled":
         return wanted
-    with _quiet() as wandb:
+    with quiet() as wandb:
         if wanted == "auto":
             wanted = _CLIENT_MODES[os.environ.get("WANDB_MODE") or wandb.setup().settings.mode]
-        if wanted != "online" or _has_credentials(wandb.setup().settings.base_url):
+        if wanted != "online" or has_credentials(wandb.setup().settings.base_url):
             return wanted
     if config.mode == "online":
         raise LookupError("logger.mode=online but no API key is found, see `wandb login`")
     return "offline"
 
 
-def _has_credentials(host: str) -> bool:
+def has_credentials(host: str) -> bool:
     """Look where the client itself looks: environment, netrc, settings; no network, no prompt."""
     from wandb.sdk.lib import wbauth
 
@@ -150,7 +157,7 @@ def _init(
     description: Mapping[str, Any],
     commit: str | None,
 ) -> Run:
-    with _quiet() as wandb:
+    with quiet() as wandb:
         known = wandb.Settings.model_fields
         settings = {key: value for key, value in SETTINGS.items() if key in known}
         if commit:
@@ -178,8 +185,8 @@ def _init(
 
 
 @contextlib.contextmanager
-def _quiet() -> Iterator[ModuleType]:
-    """Keep the client from printing; its own `silent` covers a started run only."""
+def quiet() -> Iterator[ModuleType]:
+    """Keep the client from printing; its own `silent` covers little of what a run can do."""
     import wandb
 
     usual = wandb.setup().settings

@@ -18,9 +18,9 @@ from lightning.pytorch.utilities import rank_zero_only
 from lm_experiments.rundir.results import Result
 from lm_experiments.training.logged_run import LoggedRun
 from lm_experiments.training.wandb.axes import X_AXIS, Spent
-from lm_experiments.training.wandb.client import close_service, finish, say, start_run
+from lm_experiments.training.wandb.client import close_service, finish, keep, say, start_run
 from lm_experiments.training.wandb.description import described
-from lm_experiments.training.wandb.ending import tell_result
+from lm_experiments.training.wandb.ending import DIRECTORY, tell_result
 from lm_experiments.training.wandb.offline import ID_FILE, UNSENT_FILE, logs_of
 from lm_experiments.training.wandb.settings import WandbSettings
 from lm_experiments.training.wandb.transaction_log import logged_keys
@@ -65,6 +65,8 @@ class WandbMirror(Logger):
             log.warning(say(problem, self.mode, "this run's W&B log"))
         if (run := self._run) is None:
             return
+        # By it the records of the service find back to the plan.
+        self._guard(lambda: run.summary.update({DIRECTORY: home.name}))
         if continued:
             self._known, self._server_step = _already_sent(run, home, self.mode)
         if identity.patch:
@@ -149,7 +151,7 @@ def _keep_patch(run: Run, patch: str) -> None:
     path = Path(run.dir) / PATCH
     path.parent.mkdir(parents=True, exist_ok=True)
     path.write_text(patch + "\n", encoding="utf-8")
-    run.save(str(path), base_path=run.dir, policy="now")
+    keep(run, [path])
 
 
 def _already_sent(run: Run, home: Path, mode: str) -> tuple[dict[int, set[str]], int]:

@@ -14,24 +14,30 @@ ID_FILE = "wandb_id"
 # In the directory of a run whose server went away before it had everything.
 UNSENT_FILE = "wandb_unsent"
 
+# What precedes the name of a sweep that W&B has: wandb:ENTITY/PROJECT/GROUP.
+PREFIX = "wandb:"
+
 _OFFLINE = "wandb/offline-run-*"
 
 
-def offline_summary(run_dirs: Sequence[Path]) -> list[str]:
+def offline_summary(run_dirs: Sequence[Path], sweep: Path | None = None) -> list[str]:
     """Return the lines to print once at the end of a sweep, empty when nothing is kept.
 
     A run counts when its directory holds a W&B transaction log, written offline or not sent to
-    its end, that `wandb sync` has not marked as uploaded.
+    its end, that `wandb sync` has not marked as uploaded. The folder of the ``sweep`` may hold one
+    of the run that sums it up.
     """
     kept = {run_dir: logs for run_dir in run_dirs if (logs := _unsynced(run_dir))}
-    if not kept:
+    summary = {home: logs for home in [sweep] if home and (logs := _unsynced(home))}
+    if not kept and not summary:
         return []
     runs = "1 run is" if len(kept) == 1 else f"{len(kept)} runs are"
+    shown = read_id(next(iter(kept or summary)))[2] / "wandb"
     return [
-        f"W&B: {runs} kept offline. To upload:",
-        f"  wandb sync {_arguments(kept)}",
+        f"W&B: {runs if kept else 'the summary is'} kept offline. To upload:",
+        f"  wandb sync {' '.join(_arguments(logs) for logs in (kept, summary) if logs)}",
         "To look at one in the terminal:",
-        f"  wandb leet {shlex.quote(str(read_id(next(iter(kept)))[2] / 'wandb'))}",
+        f"  wandb leet {shlex.quote(str(shown))}",
     ]
 
 
