@@ -13,7 +13,7 @@ from lm_experiments.cli.arguments import answered, load_user_code, script_parser
 from lm_experiments.cli.open_run import open_run
 from lm_experiments.data import Tokenizer
 from lm_experiments.errors import InputError
-from lm_experiments.evaluation import Sampling, sample_batch, stream
+from lm_experiments.evaluation import Sampling, encode_prompt, sample_batch, stream
 from lm_experiments.model import Transformer
 
 DESCRIPTION = """\
@@ -74,7 +74,7 @@ def _write_samples(options: argparse.Namespace) -> None:
     run = open_run(options.run)
     model, tokenizer = run.model(), run.tokenizer
     texts = options.prompt or [""]
-    prompts = [_encoded(text, tokenizer) for text in texts]
+    prompts = [encode_prompt(text, tokenizer, "--prompt") for text in texts]
     for seed in range(options.seed, options.seed + options.samples):
         parts = _continued(model, tokenizer, prompts, sampling, seed, options)
         for number, (text, continuation) in enumerate(zip(texts, parts, strict=True), start=1):
@@ -105,19 +105,6 @@ def _continued(
     else:
         rows = [*sample_batch(model, prompts, options.tokens, sampling, generators, end)]
     return [_text_parts(ids, tokenizer) for ids in rows]
-
-
-def _encoded(prompt: str, tokenizer: Tokenizer) -> list[int]:
-    """Return the prompt's ids; without a prompt, the end of text, after which documents start."""
-    unknown = tokenizer.unknown_id
-    ids = [int(token) for token in tokenizer.encode(prompt)]
-    if unknown is not None and unknown in ids:
-        characters = [c for c in dict.fromkeys(prompt) if unknown in tokenizer.encode(c)]
-        raise InputError(
-            f"--prompt holds {' '.join(map(repr, characters))}, which the run's tokenizer does "
-            "not know, since its training text lacks it; leave it out."
-        )
-    return ids or [tokenizer.end_of_text_id]
 
 
 def _text_parts(ids: Iterable[int], tokenizer: Tokenizer) -> Iterator[str]:

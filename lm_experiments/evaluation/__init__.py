@@ -5,6 +5,7 @@
 
 from lm_experiments.evaluation.generation import (
     Sampling,
+    encode_prompt,
     next_token_probabilities,
     sample_batch,
     stream,
@@ -18,6 +19,7 @@ __all__ = [
     "Score",
     "documents_to_evaluate",
     "encode",
+    "encode_prompt",
     "next_token_probabilities",
     "sample_batch",
     "score",

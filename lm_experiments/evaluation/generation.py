@@ -10,6 +10,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
+from lm_experiments.data import Tokenizer
 from lm_experiments.errors import InputError
 from lm_experiments.model import Transformer
 from lm_experiments.model.cache import Cache
@@ -193,6 +194,23 @@ def next_token_probabilities(logits: Tensor, sampling: Sampling) -> Tensor:
         probabilities[before >= sampling.top_p] = 0
         probabilities /= probabilities.sum()
     return torch.zeros_like(logits).scatter_(0, order, probabilities)
+
+
+def encode_prompt(prompt: str, tokenizer: Tokenizer, key: str) -> list[int]:
+    """Return the prompt's ids; without a prompt, the end of text, after which documents start.
+
+    Raises:
+        InputError: for a character that the tokenizer does not know, typed as ``key``.
+    """
+    unknown = tokenizer.unknown_id
+    ids = [int(token) for token in tokenizer.encode(prompt)]
+    if unknown is not None and unknown in ids:
+        characters = [c for c in dict.fromkeys(prompt) if unknown in tokenizer.encode(c)]
+        raise InputError(
+            f"{key} holds {' '.join(map(repr, characters))}, which the run's tokenizer does "
+            "not know, since its training text lacks it; leave it out."
+        )
+    return ids or [tokenizer.end_of_text_id]
 
 
 def _check(prompt_ids: Sequence[int], n_tokens: int, vocab_size: int) -> None:

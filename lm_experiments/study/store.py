@@ -27,6 +27,7 @@ from lm_experiments.rundir.names import (
     LOG,
     METRICS,
     RESULT,
+    SAMPLES,
     TOKENIZER,
 )
 from lm_experiments.rundir.results import DONE, Result, read_result, write_result
@@ -164,7 +165,7 @@ def _copy(run: PlannedRun) -> None:
     with claimed(run.directory) as is_open:
         if not is_open:
             return
-        for name in (METRICS, DIAGNOSTICS, LOG, TOKENIZER):
+        for name in (METRICS, DIAGNOSTICS, SAMPLES, LOG, TOKENIZER):
             if (path := run.source / name).exists():
                 write_atomically(run.directory / name, path.read_bytes())
         for path in [run.source / DOCUMENTS, *checkpoints_of(run.source)]:

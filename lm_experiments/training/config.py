@@ -30,7 +30,7 @@ from lm_experiments.rundir.parse import build
 from lm_experiments.training.logger_config import LoggerConfig
 from lm_experiments.training.optimizers import Optimizer, optimizers_that
 from lm_experiments.training.schedules import Schedule
-from lm_experiments.training.watch_config import DiagnosticsConfig
+from lm_experiments.training.watch_config import DiagnosticsConfig, SamplesConfig
 
 PRECISIONS = ("auto", "32-true", "bf16-mixed", "bf16-true")
 ACCELERATORS = ("auto", "cpu", "cuda", "gpu", "mps")
@@ -150,6 +150,7 @@ class RunConfig:
     trainer: TrainerConfig
     logger: Annotated[LoggerConfig, Use.PLACE]
     diagnostics: Annotated[DiagnosticsConfig, Use.PLACE] = field(default_factory=DiagnosticsConfig)
+    samples: Annotated[SamplesConfig, Use.PLACE] = field(default_factory=SamplesConfig)
     seed: Annotated[int, Use.SEED] = 0
     name: Annotated[str | None, Use.NAME] = None
     arm: Annotated[str, Use.NAME] = "baseline"
@@ -174,7 +175,7 @@ class RunConfig:
             _one_of("compile", self.compile, ("auto",))
         self.schedule.factor(1, self.trainer.max_steps)
         self._check_devices()
-        _ = self.diagnostics_every
+        _ = self.diagnostics_every, self.samples_every
         self.optimizer.check(self.model)
         check_pair(self.data, self.tokenizer)
 
@@ -194,9 +195,14 @@ class RunConfig:
             )
 
     @property
-    def diagnostics_every(self) -> int | None:
-        """Steps between rows of diagnostics, None for none."""
+    def diagnostics_every(self) -> int:
+        """Steps between rows of diagnostics, 0 for none."""
         return self.diagnostics.steps(self.trainer.log_every, self.trainer.resolved_strategy)
+
+    @property
+    def samples_every(self) -> int:
+        """Steps between generated texts, 0 for none."""
+        return self.samples.steps(self.trainer.resolved_strategy)
 
     @property
     def tokens(self) -> int:

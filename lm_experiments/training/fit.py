@@ -45,6 +45,7 @@ from lm_experiments.training.output import unbreakable_output
 from lm_experiments.training.parallel import STRATEGIES, environment_of
 from lm_experiments.training.progress import RunProgress
 from lm_experiments.training.result import code_patch, provenance, result_of
+from lm_experiments.training.samples import Samples
 from lm_experiments.training.signals import StopSignals
 from lm_experiments.training.world import SINGLE_PROCESS, World
 
@@ -187,12 +188,9 @@ class Run:
             KeepDocumentLosses(self.run_dir, batches),
             Interruption(self.run_dir, self.signals, self.world, self.begun),
         ]
-        if self.world.is_rank_zero and (every := self.config.diagnostics_every):
+        if self.world.is_rank_zero:
             # Before the checkpoint, which says that the rows up to its step are there.
-            callbacks.insert(0, Diagnostics(self.run_dir, every))
-        if self.has_line:
-            label = f"{self.config.arm} s{self.config.seed}"
-            callbacks.insert(0, RunProgress(label, self.run_dir.name[-HASH_END:]))
+            callbacks = [*self._watching(batches), *callbacks]
         built = Trainer(
             accelerator=self.device.type,
             devices=self.world.size,
@@ -216,6 +214,16 @@ class Run:
         # Lightning's handler of SIGTERM would broadcast in the middle of another collective.
         built._signal_connector.register_signal_handlers = lambda: None  # type: ignore[method-assign]
         return built
+
+    def _watching(self, batches: Batches) -> Iterator[Callback]:
+        """Yield what shows and keeps how the run goes, in the first process alone."""
+        config = self.config
+        if self.has_line:
+            yield RunProgress(f"{config.arm} s{config.seed}", self.run_dir.name[-HASH_END:])
+        if config.diagnostics_every:
+            yield Diagnostics(self.run_dir, config.diagnostics_every)
+        if config.samples_every:
+            yield Samples(self.run_dir, config, batches.data.tokenizer)
 
     def _close(self, status: str, error: BaseException | None = None) -> None:
         """Write ``result.json``, then close the loggers; both happen whatever went wrong.

@@ -9,7 +9,7 @@ from __future__ import annotations
 import functools
 import math
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, contextmanager, nullcontext
 from typing import Any
 
 import torch
@@ -72,10 +72,7 @@ def look_inside(model: Transformer, tokens: Tensor) -> Found:
     """
     found: Found = {}
     with ExitStack() as stack:
-        stack.enter_context(_evaluating(model))
-        if any(block._compiled_call_impl is not None for block in model.blocks):
-            # Hooks would break its graphs. It imports the compiler, which takes seconds.
-            stack.enter_context(torch.compiler.set_stance("force_eager"))
+        stack.enter_context(looking_inside(model))
         for hook in _hooks(model, found):
             stack.callback(hook.remove)
         hidden = model.hidden(tokens)
@@ -91,11 +88,18 @@ def spread(length: int, device: torch.device) -> Tensor:
 
 
 @contextmanager
-def _evaluating(model: torch.nn.Module) -> Iterator[None]:
+def looking_inside(model: Transformer) -> Iterator[None]:
+    """Set a model in training to evaluation meanwhile, without its compiled code.
+
+    Hooks would break the graphs of that, and other shapes would compile it again.
+    """
     training = [module for module in model.modules() if module.training]
+    compiled = any(block._compiled_call_impl is not None for block in model.blocks)
     model.eval()
     try:
-        yield
+        # It imports the compiler, which takes seconds.
+        with torch.compiler.set_stance("force_eager") if compiled else nullcontext():
+            yield
     finally:
         for module in training:
             module.training = True

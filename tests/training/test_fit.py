@@ -19,6 +19,7 @@ from lm_experiments.cli.open_run import open_run
 from lm_experiments.evaluation import EncodedText, score
 from lm_experiments.rundir.diagnostics import read_diagnostics
 from lm_experiments.rundir.identity import read_values
+from lm_experiments.rundir.metrics import read_rows
 from lm_experiments.training.checkpoints import load_model, newest_checkpoint
 from lm_experiments.training.config import load_config, plain_values
 from lm_experiments.training.progress import RunProgress
@@ -180,7 +181,7 @@ def test_micro_batches_do_not_change_the_run(train: Callable[..., Any]) -> None:
 def test_an_interrupted_run_continues_to_the_same_weights(
     signal_name: str, step: int, meddle: Callable[..., Any]
 ) -> None:
-    more = ("data.test_fraction=0.1", "diagnostics.every=2")
+    more = ("data.test_fraction=0.1", "diagnostics.every=2", "samples.every=3")
     assert meddle("whole", "", 0, *more).code == 0
     cut = meddle("cut", signal_name, step, *more)
     assert cut.code == (143 if signal_name == "SIGTERM" else 1)
@@ -201,6 +202,9 @@ def test_an_interrupted_run_continues_to_the_same_weights(
     ]
     assert read_diagnostics(only_run("cut")) == read_diagnostics(only_run("whole"))
     assert [row["step"] for row in read_diagnostics(only_run("cut"))] == [1, 2, 4, 6, 8, 10, 12]
+    whole, resumed = (read_rows(only_run(name) / "samples.jsonl") for name in ("whole", "cut"))
+    assert resumed == whole
+    assert [row["step"] for row in resumed] == [3, 6, 9, 12]
     for key in ("initial_loss", "test_loss"):
         assert read_result("cut")[key] == read_result("whole")[key]
 
