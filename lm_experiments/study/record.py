@@ -24,7 +24,7 @@ from lm_experiments.study.identity import differences
 from lm_experiments.study.plan import PlannedRun
 
 # What may be added to a study that has started; its ledger tells when.
-EXTENDABLE = ("arms", "contrasts", "controls", "looks", "seeds", "tune")
+EXTENDABLE = ("arms", "contrasts", "controls", "looks", "published", "seeds", "tune")
 
 
 def check_recordable(folder: Path, runs: Sequence[PlannedRun], study: Study | None) -> None:
