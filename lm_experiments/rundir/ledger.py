@@ -41,6 +41,7 @@ class Declaration:
         looks: the numbers of seeds after which more are added by rule; empty without a rule.
         margin: the largest difference in nats per token that counts as none.
         tuned: the key that is tuned, the grid and the seeds of the trials; empty without tuning.
+        published: what the verdict on each published claim depends on, `published.Claim.rule`.
     """
 
     baseline: str
@@ -50,6 +51,7 @@ class Declaration:
     looks: list[int] = field(default_factory=list)
     margin: float | None = None
     tuned: dict[str, str] = field(default_factory=dict)
+    published: list[str] = field(default_factory=list)
 
 
 @dataclass(frozen=True)
@@ -140,6 +142,7 @@ def declaration_of(record: SweepRecord) -> Declaration:
         list(study.looks),
         study.margin,
         tuned,
+        [claim.rule for claim in study.published],
     )
 
 

@@ -23,6 +23,8 @@ HASH_END = 8
 # Of a sweep.
 SWEEP = "sweep.json"
 LEDGER = "ledger.jsonl"
+# Of a folder of cells that were trained again.
+REPRODUCED = "reproduced.json"
 
 _REMEDIES = {
     RESULT: "remove it, and the same command trains the run again",

@@ -10,6 +10,7 @@ from typing import Annotated, Any
 from lm_experiments.errors import InputError
 from lm_experiments.fields import Use
 from lm_experiments.rundir.parse import build
+from lm_experiments.rundir.published import Claim
 
 # What a run is for: reported at the baseline's setting, reported at the arm's own best, a trial.
 REPORT, TUNED, TUNE = "report", "tuned", "tune"
@@ -89,6 +90,7 @@ class Study:
         margin: differences smaller than this many nats per token count as none; null asks nothing.
         primary: the metric that is compared; it can be val_loss.
         tune: a search over one value, the same for every arm; null for none.
+        published: what papers claim of these arms, which the table is held against.
     """
 
     name: str
@@ -102,6 +104,7 @@ class Study:
     margin: float | None = None
     primary: str = "val_loss"
     tune: Tuning | None = None
+    published: list[Claim] = field(default_factory=list)
 
     def __post_init__(self) -> None:
         _check_arms(self)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import dataclasses
 import hashlib
-import json
 import os
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
@@ -17,8 +16,10 @@ import yaml
 from lm_experiments.errors import InputError
 from lm_experiments.launch.local import train
 from lm_experiments.registry import UnknownComponentError
-from lm_experiments.report.table.json_table import FORMAT
+from lm_experiments.report.table.saved import not_a_table, read_table, table_hash
+from lm_experiments.rundir.ledger import utc
 from lm_experiments.rundir.names import CONFIG
+from lm_experiments.rundir.reproduced import Reproduction, RetrainedCell, write_reproduction
 from lm_experiments.rundir.results import DONE, FAILED, Result, read_result
 from lm_experiments.rundir.words import aligned, counted
 from lm_experiments.study.plan import PlannedRun, make_directory, planned
@@ -142,7 +143,7 @@ def draw_cells(table: Path, count: int, seed: int) -> list[Cell]:
     """
     if count < 1:
         raise InputError(f"--cells {count} must be 1 or more.")
-    content = _read_table(table)
+    content = read_table(table)
     try:
         arms = {arm["arm"]: _usable(arm["main"]["runs"]) for arm in content["arms"]}
         baseline = content["baseline"]
@@ -150,7 +151,7 @@ def draw_cells(table: Path, count: int, seed: int) -> list[Cell]:
         drawn = sorted(usable, key=lambda arm: (arm != baseline, _key(seed, arm)))
         cells = [_draw_seed(table.parent, arm, arms[arm], seed) for arm in drawn[:count]]
     except (KeyError, TypeError, AttributeError) as error:
-        raise _not_a_table(table) from error
+        raise not_a_table(table) from error
     if not cells:
         raise InputError(f"{table} rests on no run that ended with a loss; there is nothing to do.")
     return cells
@@ -209,6 +210,15 @@ def check_fresh(out: Path) -> None:
         raise InputError(f"{out} is there already; remove it, or name another with --out.")
 
 
+def record(out: Path, table: Path, found: Sequence[Retrained]) -> None:
+    """Write into the folder of the new runs what became of the table's cells."""
+    cells = [
+        RetrainedCell(item.cell.label, item.cell.val_loss, item.val_loss, item.verdict)
+        for item in found
+    ]
+    write_reproduction(out, Reproduction(table_hash(table), utc(), cells))
+
+
 def result_lines(found: Sequence[Retrained]) -> list[str]:
     """Return the comparison as lines with aligned columns, and what explains it under them."""
     rows = [["cell", "recorded", "retrained", "difference", "noise", "verdict"]]
@@ -230,24 +240,6 @@ def _explanation(item: Retrained) -> str:
     if item.changed:
         return f"bit-equality was not to be expected: {'; '.join(item.changed)}."
     return f"bit-equality was to be expected, since {', '.join(CONDITIONS)} are the same."
-
-
-def _read_table(table: Path) -> dict[str, Any]:
-    if not table.is_file():
-        raise InputError(f"There is no table {table}; python scripts/table.py runs/NAME makes it.")
-    try:
-        content = json.loads(table.read_bytes())
-    except ValueError as error:
-        raise _not_a_table(table) from error
-    if not isinstance(content, dict) or content.get("format") != FORMAT:
-        raise _not_a_table(table)
-    return content
-
-
-def _not_a_table(table: Path) -> InputError:
-    return InputError(
-        f"{table} is not a table of this program; python scripts/table.py {table.parent} makes one."
-    )
 
 
 def _usable(rows: Sequence[Mapping[str, Any]]) -> list[Mapping[str, Any]]:

@@ -13,6 +13,7 @@ from typing import Any
 from synthetic_runs import history, result_of, write_run
 
 from lm_experiments.rundir.ledger import record_command
+from lm_experiments.rundir.published import Claim
 from lm_experiments.rundir.study import REPORT, TUNE, TUNED, Chosen, Study, Tuning
 from lm_experiments.rundir.sweeps import SweepRecord, SweepRow, write_sweep
 
@@ -48,6 +49,7 @@ class StudyFactory:
     controls: tuple[str, ...] = ()
     contrasts: list[list[str]] | None = None
     margin: float | None = 0.012
+    published: list[Claim] = field(default_factory=list)
     tuned: bool = False
     curves: bool = False
     tuning_seeds: tuple[int, ...] = (100,)
@@ -129,6 +131,7 @@ class StudyFactory:
             contrasts=self.contrasts,
             margin=self.margin,
             tune=tune,
+            published=self.published,
         )
 
     def plan(self) -> Path:

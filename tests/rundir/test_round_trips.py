@@ -17,6 +17,7 @@ import pytest
 from lm_experiments.errors import InputError
 from lm_experiments.rundir.identity import Identity, read_identity, write_identity
 from lm_experiments.rundir.metrics import last_rows, read_rows, write_rows
+from lm_experiments.rundir.published import Claim, Source
 from lm_experiments.rundir.results import FAILED, Result, RunError, read_result, write_result
 from lm_experiments.rundir.study import TUNED, Chosen, Study, Tuning
 from lm_experiments.rundir.sweeps import SweepRecord, SweepRow, read_sweep, write_sweep
@@ -32,6 +33,11 @@ PLAIN: dict[Any, Any] = {
 ALLOWED: dict[tuple[type, str], Any] = {
     (Result, "status"): FAILED,
     (SweepRow, "role"): TUNED,
+    (Claim, "expect"): "worse",
+    (Claim, "contrast"): ["other", "base"],
+    (Claim, "order"): {},
+    (Claim, "range"): [0.1, 0.2],
+    (Claim, "unit"): "bits/byte",
     (Tuning, "grid"): [1e-4, 1e-3, 0.1],
     (Study, "arms"): {"base": [], "other": ["ffn=relu"]},
     (Study, "baseline"): "base",
@@ -75,10 +81,14 @@ def defaults(item: Any) -> list[str]:
     return names
 
 
-@pytest.mark.parametrize("cls", [Result, RunError, SweepRecord, SweepRow, Study, Tuning, Chosen])
+@pytest.mark.parametrize(
+    "cls", [Result, RunError, SweepRecord, SweepRow, Study, Tuning, Chosen, Claim, Source]
+)
 def test_the_examples_leave_no_field_at_its_default(cls: type[Any]) -> None:
     # The one metric that can be compared today is the default; looks do not go with tuning.
-    assert defaults(example(cls)) == (["looks", "primary"] if cls is Study else [])
+    # A claim has a contrast or an order.
+    expected = {Study: ["looks", "primary"], Claim: ["order"]}
+    assert defaults(example(cls)) == expected.get(cls, [])
 
 
 def test_every_field_of_a_result(tmp_path: Path) -> None:

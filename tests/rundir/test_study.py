@@ -19,6 +19,45 @@ def declared(**changes: Any) -> dict[str, Any]:
     return {"name": "s", "baseline": "base", "arms": ARMS, "seeds": [0, 1], **changes}
 
 
+CLAIM: dict[str, Any] = {
+    "claim": "ReLU is worse",
+    "expect": "worse",
+    "contrast": ["other", "base"],
+    "sources": [{"source": "A 2020", "read": "table 1", "difference": 0.02}],
+}
+AN_ORDER = {"expect": "order", "contrast": []}
+WRONG_CLAIMS: dict[str, tuple[dict[str, Any], str]] = {
+    "that expects nothing known": (
+        {"expect": "bigger"},
+        "study.published, 'ReLU is worse': expect=bigger is not known; it can be better, worse,",
+    ),
+    "in another unit": ({"unit": "ppl"}, "unit=ppl is not known; it can be nats/token, bits/byte."),
+    "without a source": ({"sources": []}, "there are no sources"),
+    "whose source is not read": (
+        {"sources": [{"source": "A 2020"}]},
+        "study.published[0].sources[0].read is not set",
+    ),
+    "whose source has an empty place": (
+        {"sources": [{"source": "A 2020", "read": ""}]},
+        "read: (the table, figure or page",
+    ),
+    "of no runs": ({"sources": [{"source": "A", "read": "p. 1", "runs": 0}]}, "A has runs=0"),
+    "of one arm": ({"contrast": ["other"]}, "contrast=['other'] must be two arms"),
+    "with half a range": ({"range": [0.1]}, "range=[0.1] must be two numbers"),
+    "with a range that falls": ({"range": [0.2, 0.1]}, "the lower first"),
+    "against its own figure": ({"expect": "better"}, "goes against its differences, +0.02,"),
+    "of failures with a difference": ({"expect": "fails"}, "counts runs; leave range:"),
+    "of an order with a contrast": ({"expect": "order"}, "has neither contrast: nor range:"),
+    "of an order of three": (
+        {**AN_ORDER, "order": {"a": 1.0, "b": 2.0, "c": 3.0}},
+        "needs 4 arms or more",
+    ),
+    "of an order that is none": (
+        {**AN_ORDER, "order": {"a": 1.0, "b": 2.0, "c": 1.5, "d": 3.0}},
+        "the lowest first",
+    ),
+    "with an unknown key": ({"sorces": []}, "did you mean study.published[0].sources?"),
+}
 WRONG = {
     "a baseline that is no arm": ({"baseline": "bass"}, "'bass', which is not among the arms"),
     "no seeds": ({"seeds": []}, "study.seeds is empty"),
@@ -56,6 +95,10 @@ WRONG = {
         {"seeds": {"first": 3, "more": 1, "at_most": 4}, "tune": {"grid": [1e-3, 3e-3, 1e-2]}},
         "does not go with seeds by rule",
     ),
+    **{
+        f"a claim {case}": ({"published": [{**CLAIM, **wrong}]}, told)
+        for case, (wrong, told) in WRONG_CLAIMS.items()
+    },
     "a grid of two": ({"tune": {"grid": [1e-3, 3e-3]}}, "three or more"),
     "a grid that falls": ({"tune": {"grid": [1e-2, 3e-3, 1e-3]}}, "ascending"),
 }
@@ -107,5 +150,20 @@ def test_shipped_studies_are_sound_and_say_what_to_expect(path: Path) -> None:
     assert isinstance(study, Study)
     assert study.name == path.stem
     assert len(study.seeds) >= 5
-    assert "# Published" in text
-    assert "# A small run should show" in text
+    assert "small run should show" in " ".join(text.replace("#", " ").split())
+    assert study.published
+    for claim in study.published:
+        assert set(claim.arms) <= study.arms.keys()
+        assert claim.order or claim.contrast in study.compared
+        assert claim.expect != "equivalent" or study.margin
+        assert claim.why and all(source.model or source.value for source in claim.sources)
+
+
+def test_the_published_range_is_the_span_of_the_sources_unless_it_is_given() -> None:
+    more = [*CLAIM["sources"], {"source": "B", "read": "p. 2", "difference": 0.07}]
+    [claim] = read_study(declared(published=[{**CLAIM, "sources": more}])).published
+    assert (claim.span, claim.published) == ((0.02, 0.07), "+0.02 to +0.07")
+    [claim] = read_study(declared(published=[{**CLAIM, "range": [0, 0.1]}])).published
+    assert (claim.span, claim.rule) == ((0, 0.1), "other - base: worse, 0 to 0.1 nats/token")
+    [claim] = read_study(declared(published=[{**CLAIM, "unit": "bits/byte"}])).published
+    assert claim.published == "+0.02 bits/byte"

@@ -10,11 +10,12 @@ import pytest
 import yaml
 from harness.commands import ROOT
 
+from lm_experiments.rundir.published import Claim, Source
 from lm_experiments.rundir.study import Study, Tuning, read_study
 
 PAGE = (ROOT / "docs" / "studies.md").read_text(encoding="utf-8")
-# Follows from the seeds; written by the program.
-LEFT_OUT = {"looks", "tune.chosen"}
+# Follows from the seeds; written by the program; for claims without a contrast.
+LEFT_OUT = {"looks", "tune.chosen", "published.order"}
 
 
 def declared(title: str) -> dict[str, Any]:
@@ -26,8 +27,14 @@ def declared(title: str) -> dict[str, Any]:
 
 def keys() -> dict[str, Any]:
     """Return every key of a study with its default, MISSING where it has none."""
-    found = {}
-    for prefix, cls in (("", Study), ("tune.", Tuning)):
+    found: dict[str, Any] = {}
+    parts: dict[str, type[Any]] = {
+        "": Study,
+        "tune.": Tuning,
+        "published.": Claim,
+        "published.sources.": Source,
+    }
+    for prefix, cls in parts.items():
         for field in dataclasses.fields(cls):
             made = field.default_factory
             found[prefix + field.name] = field.default if made is dataclasses.MISSING else made()
@@ -38,7 +45,13 @@ def test_the_complete_example_has_every_key() -> None:
     values = declared("positions.yaml")
     study = read_study(values)
     assert study.tune is not None and study.name == "positions"
-    shown = {*values, *(f"tune.{key}" for key in values["tune"])}
+    [claim] = values["published"]
+    sections = {
+        "tune.": values["tune"],
+        "published.": claim,
+        "published.sources.": claim["sources"][0],
+    }
+    shown = {*values, *(f"{prefix}{key}" for prefix, of in sections.items() for key in of)}
     assert keys().keys() - shown == LEFT_OUT
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import hashlib
 import json
 import math
 import shutil
@@ -16,6 +17,12 @@ from lm_experiments.cli import reproduce as command
 from lm_experiments.errors import InputError
 from lm_experiments.launch.endings import Ending
 from lm_experiments.rundir.atomic import write_json
+from lm_experiments.rundir.reproduced import (
+    Reproduction,
+    RetrainedCell,
+    read_reproduction,
+    write_reproduction,
+)
 from lm_experiments.rundir.results import Result, read_result, write_result
 from lm_experiments.study import plan, reproduce
 from lm_experiments.study.reproduce import Cell, Retrained, draw_cells, result_lines
@@ -172,6 +179,33 @@ def test_other_code_is_warned_of(monkeypatch: pytest.MonkeyPatch) -> None:
     ]
 
 
+def test_claims_are_printed_without_training(
+    main: Main, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    path = table(tmp_path, ["base", "a"])
+    assert main([str(path), "--published"]) == 2
+    assert "holds no published claims" in capsys.readouterr().err
+    content = {**json.loads(path.read_text()), "published": [{"sentence": "Published: a claim."}]}
+    path.write_text(json.dumps(content))
+    files = sorted(tmp_path.rglob("*"))
+    assert main([str(path), "--published"]) == 0
+    out = capsys.readouterr().out
+    assert out.startswith("Published: a claim.\n") and "none refutes" in out
+    assert sorted(tmp_path.rglob("*")) == files
+    path.write_text(json.dumps({**content, "published": [1]}))
+    assert main([str(path), "--published"]) == 2
+    assert "is not a table of this program" in capsys.readouterr().err
+
+
+def test_the_record_of_cells_is_read_back(tmp_path: Path) -> None:
+    found = Reproduction("hash", "now", [RetrainedCell("a s0", 3.0, math.inf, "differs")])
+    write_reproduction(tmp_path, found)
+    assert read_reproduction(tmp_path) == found
+    (tmp_path / "reproduced.json").write_text("{}")
+    with pytest.raises(InputError, match=r"reproduced\.json is damaged"):
+        read_reproduction(tmp_path)
+
+
 def test_the_new_folder_lies_beside_the_old_one(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -216,6 +250,10 @@ def test_a_real_table_is_reproduced_to_the_last_bit(
     out = capfd.readouterr().out
     assert out.count("bit-equal") == 2
     assert before == {path: path.stat().st_mtime_ns for path in folder.rglob("*")}
+    record = read_reproduction(Path("runs/grid-reproduced"))
+    assert record.table == hashlib.sha256((folder / "table.json").read_bytes()).hexdigest()
+    assert [item.verdict for item in record.cells] == ["bit-equal"] * 2
+    assert all(item.recorded == item.retrained for item in record.cells)
     new = sorted(path.parent.name for path in Path("runs/grid-reproduced").glob("*/result.json"))
     assert new == sorted(path.parent.name for path in folder.glob("*/result.json"))
 

@@ -18,6 +18,7 @@ from lm_experiments.report.statistics.compare import Comparison
 from lm_experiments.report.statistics.verdicts import BETTER, EQUIVALENT, WORSE
 from lm_experiments.report.table.columns import LOSS_TITLES, UNITS, common_setting
 from lm_experiments.report.table.notes import headline
+from lm_experiments.report.table.published import published_range
 from lm_experiments.report.table.rows import Table
 
 if TYPE_CHECKING:
@@ -32,7 +33,8 @@ def draw_forest(table: Table, path: Path) -> bool:
 
     Arms without a loss keep their row, with the verdict in words. In a tuned study the small
     hollow diamonds are the same contrasts at the setting all arms share. An arm called equivalent
-    has the interval that decides so as a broad band, against the margin's.
+    has the interval that decides so as a broad band, against the margin's. Empty bars are
+    published ranges.
     """
     items = ordered(table)
     known = [c for item in items if (c := item.contrast) is not None]
@@ -47,6 +49,7 @@ def draw_forest(table: Table, path: Path) -> bool:
         meanings = {
             f"small diamonds: at {common_setting(table)}": diamonds,
             "broad bands: the interval that decides equivalence": bands,
+            "empty bars: published ranges": any(bar.hollow for bar in bars[:MOST_ROWS]),
         }
         explain(axes, [text for text, there in meanings.items() if there])
     return True
@@ -69,6 +72,7 @@ def _bar(item: Comparison, table: Table) -> Bar:
         mark="D" if item.control else "o",
         filled="fails" not in item.verdict,
         wide=(within.low, within.high) if within and item.verdict == EQUIVALENT else None,
+        hollow=published_range(table.published, item),
     )
 
 

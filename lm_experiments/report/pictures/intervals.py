@@ -42,10 +42,24 @@ class Interval(Protocol):
 
 
 @dataclass(frozen=True)
+class Range:
+    """Two ends, as an interval around their middle."""
+
+    low: float
+    high: float
+
+    @property
+    def mean(self) -> float:
+        """The middle."""
+        return (self.low + self.high) / 2
+
+
+@dataclass(frozen=True)
 class Bar:
     """A row of the panel: `estimate` None keeps its place, with its word only.
 
-    `wide` are the ends of a second interval, drawn as a broad band behind the first.
+    `wide` are the ends of a second interval, drawn as a broad band behind the first, and `hollow`
+    those of a range that was published, drawn as an empty bar.
     """
 
     label: str
@@ -55,6 +69,7 @@ class Bar:
     mark: str = "o"
     filled: bool = True
     wide: tuple[float, float] | None = None
+    hollow: tuple[float, float] | None = None
 
     @property
     def numbers(self) -> str:
@@ -87,7 +102,9 @@ def interval_panel(
         _frame(axes, labels, x_label)
         size = TITLE_SIZE * min(1.0, LONGEST_TITLE / len(title))
         figure.text(0.1 / WIDTH, 1 - 0.3 / height, title, size=size, color=INK, va="center")
-        axes.set_xlim(*limits([bar.estimate for bar in bars if bar.estimate], margin))
+        ranges = [Range(*bar.hollow) for bar in bars if bar.hollow]
+        estimates = [bar.estimate for bar in bars if bar.estimate]
+        axes.set_xlim(*limits([*estimates, *ranges], margin))
         for place, bar in enumerate(shown):
             _row(axes, place, bar)
             _words(axes, place, bar, 72 * numbers)
@@ -140,6 +157,8 @@ def _frame(axes: Axes, labels: Sequence[str], x_label: str) -> None:
 
 def _row(axes: Axes, place: int, bar: Bar) -> None:
     color, found = bar.color or NEUTRAL, bar.estimate
+    if bar.hollow is not None:
+        _hollow(axes, place, bar.hollow)
     if found is None:
         return
     low, high = axes.get_xlim()
@@ -162,6 +181,13 @@ def _row(axes: Axes, place: int, bar: Bar) -> None:
         )
     face = color if bar.filled else "white"
     axes.plot([found.mean], [place], bar.mark, color=color, markerfacecolor=face, ms=6.5, zorder=4)
+
+
+def _hollow(axes: Axes, place: int, ends: tuple[float, float]) -> None:
+    """An empty bar; of a single figure its two ends are one line."""
+    low, high = ends
+    xs, ys = [low, high, high, low, low], [place + dy for dy in (-0.3, -0.3, 0.3, 0.3, -0.3)]
+    axes.plot(xs, ys, color=INK, linewidth=0.9, zorder=2.8)
 
 
 def _words(axes: Axes, place: int, bar: Bar, indent: float) -> None:

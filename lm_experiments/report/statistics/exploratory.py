@@ -40,6 +40,31 @@ def exploratory_reasons(
     return found
 
 
+def late_claims(ledger: Sequence[Entry], rules: Iterable[str]) -> dict[str, str]:
+    """Why published claims, given by their rules, were declared too late to be tested.
+
+    Those that were declared before p-values had been shown, here and where runs were taken from,
+    are left out.
+    """
+    known: dict[str, str] = {}
+    shown = ""
+    for entry in ledger:
+        if entry.event == LOOK and entry.look.tested:
+            after = f"declared on {entry.time[:10]} or later, after p-values had been shown"
+            shown = shown or after
+        if entry.event == DECLARED:
+            for rule in entry.declaration.published:
+                known.setdefault(rule, shown)
+    found = {rule: known.get(rule, NO_LEDGER) for rule in rules}
+    for origin in taken_from(ledger):
+        for rule in found if origin.tested else ():
+            if origin.tested and rule not in origin.tested.published:
+                found[rule] = found[rule] or (
+                    f"not declared in {origin.folder}, where p-values of its runs had been shown"
+                )
+    return {rule: reason for rule, reason in found.items() if reason}
+
+
 def _seen_elsewhere(
     ledger: Sequence[Entry], now: Declaration, pairs: Mapping[Pair, Sequence[SeedPair]]
 ) -> dict[Pair, str]:

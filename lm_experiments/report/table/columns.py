@@ -17,6 +17,7 @@ from lm_experiments.report.statistics.verdicts import (
     WORSE,
 )
 from lm_experiments.report.table.fit import ANYWHERE, AT_SPACES, IMPORTANT, NEVER
+from lm_experiments.report.table.published import of_row, published_text, verdict_text
 from lm_experiments.report.table.rows import Row, Table
 from lm_experiments.rundir.results import OK
 
@@ -197,6 +198,30 @@ def _compared(table: Table) -> list[Column]:
             right=False,
             breaks=AT_SPACES,
             shown=_judged(table),
+        ),
+        *_published(table),
+    ]
+
+
+def _published(table: Table) -> list[Column]:
+    """What papers say of the same contrast, and whether it holds at this scale."""
+    there = bool(table.published)
+    return [
+        Column(
+            "published",
+            lambda row: published_text(of_row(table, row)) or NOTHING,
+            right=False,
+            breaks=AT_SPACES,
+            rank=IMPORTANT + 3,
+            shown=there,
+        ),
+        Column(
+            "holds?",
+            lambda row: verdict_text(of_row(table, row)) or NOTHING,
+            right=False,
+            breaks=AT_SPACES,
+            rank=IMPORTANT + 4,
+            shown=there,
         ),
     ]
 

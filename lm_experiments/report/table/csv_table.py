@@ -7,6 +7,7 @@ import io
 from typing import TYPE_CHECKING
 
 from lm_experiments.report.statistics.contrasts import Summary
+from lm_experiments.report.table.published import of_row, published_text, verdict_text
 from lm_experiments.report.table.rows import Row, Table
 
 if TYPE_CHECKING:
@@ -60,6 +61,7 @@ def _record(row: Row, table: Table) -> dict[str, object]:
         **{name: getattr(within, field, None) for name, field in _WITHIN.items()},
         **_noise_record(comparison.noise if comparison else None),
         "verdict": comparison.verdict if comparison else None,
+        **(_published_record(row, table) if table.published else {}),
         other: row.mean(other),
         "learning_rate": row.first("learning_rate"),
         "parameters": row.first("parameters"),
@@ -82,6 +84,11 @@ def _tuning_record(row: Row, key: str, metric: str) -> dict[str, object]:
         **_statistics(f"common_{metric}", common.loss if common else None),
         "common_n": len(common.usable) if common else None,
     }
+
+
+def _published_record(row: Row, table: Table) -> dict[str, object]:
+    found = of_row(table, row)
+    return {"published": published_text(found), "holds": verdict_text(found)}
 
 
 def _noise_record(noise: Noise | None) -> dict[str, object]:

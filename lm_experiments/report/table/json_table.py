@@ -13,6 +13,7 @@ from lm_experiments.report.statistics.verdicts import LEVEL
 from lm_experiments.report.table.columns import UNITS
 from lm_experiments.report.table.effects import effect_notes
 from lm_experiments.report.table.notes import headline, notes
+from lm_experiments.report.table.published import sentence
 from lm_experiments.report.table.rows import Row, Side, Table
 from lm_experiments.rundir.atomic import jsonable
 
@@ -80,9 +81,15 @@ def json_text(table: Table) -> str:
         "arms": [_arm(row, table) for row in table.rows],
         "contrasts": [_comparison(item) for item in table.comparisons],
         "effects": _effects(table),
+        **(_published(table) if table.published else {}),
         "notes": notes(table),
     }
     return json.dumps(jsonable(content), indent=1, allow_nan=False, ensure_ascii=False) + "\n"
+
+
+def _published(table: Table) -> dict[str, Any]:
+    findings = [{**asdict(found), "sentence": sentence(found, table)} for found in table.published]
+    return {"published": findings}
 
 
 def _effects(table: Table) -> dict[str, Any]:

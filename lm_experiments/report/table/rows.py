@@ -13,8 +13,10 @@ from lm_experiments.errors import InputError
 from lm_experiments.report.collect import TESTED, Run, Sweep
 from lm_experiments.report.statistics.compare import Comparison, Plan, compare, plan_contrasts
 from lm_experiments.report.statistics.contrasts import Contrast, Summary, summarize
+from lm_experiments.report.statistics.exploratory import late_claims
 from lm_experiments.report.statistics.grid import grid_effects
 from lm_experiments.report.statistics.power import ALPHA, smallest_resolvable
+from lm_experiments.report.statistics.published import Finding, held_against
 from lm_experiments.report.statistics.text_noise import with_text_noise
 from lm_experiments.report.statistics.tuned import Tuned, tuned_arms
 from lm_experiments.report.statistics.verdicts import MORE_SEEDS, ranking_key
@@ -131,7 +133,8 @@ class Table:
     `comparisons` are all contrasts the verdicts rest on. `resolvable` is the smallest difference
     the seeds could have shown, from the largest error of the paired differences. `mixed` tells that
     runs which differ in what they should share were allowed in. `effects` are those of the grid
-    that the arms form, if they form one.
+    that the arms form, if they form one. `published` are the study's published claims with their
+    verdicts.
     """
 
     sweep: Sweep
@@ -143,6 +146,7 @@ class Table:
     resolvable: float | None = None
     mixed: bool = False
     effects: Effects | None = None
+    published: tuple[Finding, ...] = ()
 
     @property
     def metric(self) -> str:
@@ -236,6 +240,7 @@ def build_table(sweep: Sweep, baseline: str | None = None, allow_mixed: bool = F
         for arm in sweep.arms
     ]
     rows.sort(key=_rank)
+    runs = {row.arm: row.runs for row in rows}
     axes = tuple(sweep.record.axes) if levels else ()
     return Table(
         sweep,
@@ -246,7 +251,8 @@ def build_table(sweep: Sweep, baseline: str | None = None, allow_mixed: bool = F
         tuple(comparisons),
         _resolvable(plan, comparisons),
         allow_mixed,
-        grid_effects(sweep, chosen, {row.arm: row.runs for row in rows}, metric),
+        grid_effects(sweep, chosen, runs, metric),
+        _published(sweep, plan, comparisons, runs),
     )
 
 
@@ -285,6 +291,16 @@ def _sides(
         mine = tuple(item for item in comparisons if item.arm == arm)
         sides[arm] = Side(tuple(runs[arm]), summarize(values), mine)
     return comparisons, sides
+
+
+def _published(
+    sweep: Sweep, plan: Plan, comparisons: Sequence[Comparison], runs: Mapping[str, Sequence[Run]]
+) -> tuple[Finding, ...]:
+    """The study's published claims with their verdicts."""
+    if not (claims := sweep.study.published if sweep.study else []):
+        return ()
+    late = late_claims(sweep.ledger, [claim.rule for claim in claims])
+    return held_against(claims, late, plan, comparisons, runs, sweep.complete)
 
 
 def _resolvable(plan: Plan, comparisons: Sequence[Comparison]) -> float | None:
