@@ -19,6 +19,10 @@ from lm_experiments.rundir.words import counted
 # How the subjects start the training command in a process; an installed wheel has no scripts.
 TRAIN = (sys.executable, "-m", "lm_experiments.cli.main", "train")
 
+# The columns of a table, and those whose text begins at the left.
+HEAD = ("contestant", "seconds", "tokens/s", "time", "theory", "MB", "10th to 90th percentile")
+LEFT = ("contestant", "10th to 90th percentile")
+
 Seconds = NDArray[np.float64]
 Contestant = Callable[[], float]
 """A function that does some work once and returns the seconds it took."""
@@ -34,6 +38,9 @@ class Timing:
         ratio: the median over rounds of its time divided by the reference's in the same round.
         low: the 10th percentile of those ratios.
         high: the 90th percentile of those ratios.
+        theory: what theory says the ratio is, where it says so.
+        peak_bytes: the most memory it held, where that was measured: of the GPU, else of a process
+            of its own beyond what it began with.
     """
 
     name: str
@@ -41,6 +48,8 @@ class Timing:
     ratio: float
     low: float
     high: float
+    theory: float | None = None
+    peak_bytes: int | None = None
 
 
 @dataclass(frozen=True)
@@ -53,6 +62,7 @@ class Measurement:
         rounds: the number of rounds.
         tokens: tokens processed in one timing, for tokens per second; None if not applicable.
         notes: lines to print below the table.
+        reference: what ratios are relative to; None for the first contestant.
     """
 
     title: str
@@ -60,6 +70,7 @@ class Measurement:
     rounds: int
     tokens: int | None = None
     notes: list[str] = field(default_factory=list)
+    reference: str | None = None
 
     def plain(self) -> dict[str, Any]:
         """Return the result and a description of the machine, as plain values."""
@@ -68,16 +79,35 @@ class Measurement:
             "threads": torch.get_num_threads(),
             "python": platform.python_version(),
             "machine": platform.machine(),
+            "device": device_name(),
         }
         return {**asdict(self), "machine": machine}
 
 
+def device() -> torch.device:
+    """Return where steps are measured: on the GPU where there is one."""
+    return torch.device("cuda" if torch.cuda.is_available() else "cpu")
+
+
+def device_name() -> str:
+    """Return what the device calls itself."""
+    return torch.cuda.get_device_name() if torch.cuda.is_available() else "cpu"
+
+
+def synchronise() -> None:
+    """Wait for the GPU, if there is one."""
+    if torch.cuda.is_available():
+        torch.cuda.synchronize()
+
+
 def timed(work: Callable[[], object]) -> Contestant:
-    """Return a contestant that times ``work``."""
+    """Return a contestant that times ``work``, until the device has done it."""
 
     def _run() -> float:
+        synchronise()
         start = time.perf_counter()
         work()
+        synchronise()
         return time.perf_counter() - start
 
     return _run
@@ -124,19 +154,28 @@ def summarise(seconds: Mapping[str, list[float] | Seconds]) -> list[Timing]:
 
 def table(measurement: Measurement) -> str:
     """Return the result as a text table, one line per contestant."""
-    reference = measurement.timings[0].name
-    width = max(len(timing.name) for timing in measurement.timings)
-    head = f"{'':{width}}  {'seconds':>8}  {'tokens/s':>9}  {'time':>6}  10th to 90th percentile"
-    lines = [measurement.title, "", head]
-    lines += [_line(timing, width, measurement.tokens) for timing in measurement.timings]
+    reference = measurement.reference or measurement.timings[0].name
+    rows = [row(timing, measurement.tokens) for timing in measurement.timings]
+    shown = [name for name in HEAD if any(cells[name] for cells in rows)]
+    widths = {name: max(len(name), *(len(cells[name]) for cells in rows)) for name in shown}
+    lines = [measurement.title, ""]
+    for cells in [{name: name if name != "contestant" else "" for name in HEAD}, *rows]:
+        texts = [f"{cells[n]:{'<' if n in LEFT else '>'}{widths[n]}}" for n in shown]
+        lines.append("  ".join(texts).rstrip())
     rounds = counted(measurement.rounds, "round")
     lines += ["", f"time: relative to {reference}, the median of {rounds}; above 1 is slower."]
     return "\n".join([*lines, *measurement.notes])
 
 
-def _line(timing: Timing, width: int, tokens: int | None) -> str:
-    speed = "" if tokens is None else f"{tokens / timing.seconds:,.0f}"
-    return (
-        f"{timing.name:{width}}  {timing.seconds:8.3f}  {speed:>9}  {timing.ratio:6.3f}  "
-        f"{timing.low:.3f} to {timing.high:.3f}"
-    )
+def row(timing: Timing, tokens: int | None) -> dict[str, str]:
+    """Return the cells of a contestant's line, by the names of `HEAD`; empty where not measured."""
+    peak, theory = timing.peak_bytes, timing.theory
+    return {
+        "contestant": timing.name,
+        "seconds": f"{timing.seconds:.3f}",
+        "tokens/s": "" if tokens is None else f"{tokens / timing.seconds:,.0f}",
+        "time": f"{timing.ratio:.3f}",
+        "theory": "" if theory is None else f"{theory:.3f}",
+        "MB": "" if peak is None else f"{peak / 1e6:,.0f}",
+        "10th to 90th percentile": f"{timing.low:.3f} to {timing.high:.3f}",
+    }

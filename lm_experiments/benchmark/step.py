@@ -39,7 +39,7 @@ class PlainStep:
 
     def __call__(self, inputs: Tensor, targets: Tensor) -> Tensor:
         """Do one step; return the mean loss per token before it, a scalar."""
-        total = torch.zeros(())
+        total = torch.zeros((), device=inputs.device)
         for start in range(0, len(inputs), self.micro_batch_size):
             part = slice(start, start + self.micro_batch_size)
             loss = self.loss(inputs[part], targets[part]) / targets.numel()

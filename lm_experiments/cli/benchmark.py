@@ -7,42 +7,63 @@ import importlib
 import json
 from collections.abc import Sequence
 from pathlib import Path
+from typing import NamedTuple
 
 from lm_experiments.cli.arguments import answered, script_parser
 
 DESCRIPTION = """\
-Measure speed on the CPU. All contestants of a subject take turns in one process, round after
-round, and what counts is the ratio of their times within a round: it holds on a busy machine too,
-where seconds mean little. Rounds are short; ask for more of them until the spread is small.
+Measure speed, of steps on the GPU where there is one. All contestants of a subject take turns,
+round after round, and what counts is the ratio of their times within a round: it holds on a busy
+machine too, where seconds mean little. Rounds are short; ask for more until the spread is small.
 
 subjects:
-  peers      one training step of our Transformer beside litgpt's and transformers' Llama
-             (pip install -e '.[peers]')
-  lightning  a whole Lightning run against a bare loop over the same steps
-  startup    the help, and one more run of a sweep up to its first step
-  packing    twelve tiny runs side by side, against one after another
-  allocation training steps with freed memory kept in the process, and given back
-  diagnostics  training steps with diagnostics.every=auto, and without
-  guards     checkpoints and checks for non-finite losses, against the step they protect"""
+{subjects}"""
 EXAMPLES = """\
 examples:
   python scripts/benchmark.py peers
   python scripts/benchmark.py lightning --rounds 40 --json lightning.json"""
-# The module and the default number of rounds of each subject.
+
+
+class Subject(NamedTuple):
+    """A function of a module, its default number of rounds, and what it measures."""
+
+    module: str
+    function: str
+    rounds: int
+    about: str
+
+
 SUBJECTS = {
-    "peers": ("peers", 12),
-    "lightning": ("lightning_run", 20),
-    "startup": ("startup", 8),
-    "allocation": ("allocation", 12),
-    "diagnostics": ("diagnostics", 20),
-    "guards": ("guards", 6),
-    "packing": ("packing", 1),
+    "peers": Subject("peers", "peers", 12, "a training step beside other programs' Llamas"),
+    "compiled": Subject("peers", "compiled_peers", 12, "the same, all models compiled"),
+    "lightning": Subject("lightning_run", "lightning", 20, "a run against a bare loop"),
+    "startup": Subject(
+        "startup", "startup", 8, "the help, and a sweep's next run to its first step"
+    ),
+    "allocation": Subject("allocation", "allocation", 12, "freed memory kept, and given back"),
+    "guards": Subject(
+        "guards", "guards", 6, "checkpoints and checks against the step they protect"
+    ),
+    "packing": Subject("packing", "packing", 1, "twelve runs side by side, and one after another"),
+    "diagnostics": Subject("diagnostics", "diagnostics", 20, "steps with diagnostics, and without"),
+    "head": Subject("head", "head", 3, "the loss of the head by vocabulary and chunk, its memory"),
+    "compile": Subject(
+        "compilation", "compilation", 6, "compiling, and the steps that pay it back"
+    ),
+    "eval": Subject("evaluation", "evaluation", 5, "the share of a run that is validation"),
+    "checkpoint": Subject("checkpoint", "checkpoint", 5, "to save, verify and load, by size"),
+    "planning": Subject("planning", "planning", 1, "the plan of a sweep by arms and seeds"),
+    "growth": Subject(
+        "growth", "growth", 2, "time and memory by context, depth, width, vocabulary"
+    ),
 }
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run the command; the exit status is 0, or 2 if the subject cannot be measured."""
-    parser = script_parser("%(prog)s SUBJECT [--rounds N] [--json FILE]", DESCRIPTION, EXAMPLES)
+    subjects = "\n".join(f"  {name:11}{subject.about}" for name, subject in SUBJECTS.items())
+    description = DESCRIPTION.format(subjects=subjects)
+    parser = script_parser("%(prog)s SUBJECT [--rounds N] [--json FILE]", description, EXAMPLES)
     parser.add_argument("subject", metavar="SUBJECT", choices=SUBJECTS, help=", ".join(SUBJECTS))
     parser.add_argument("--rounds", type=int, help="how often each contestant is timed")
     parser.add_argument("--json", metavar="FILE", type=Path, help="write the numbers there, too")
@@ -54,11 +75,11 @@ def _measure(options: argparse.Namespace) -> None:
     # Each subject imports packages that the help and the other subjects do without.
     from lm_experiments.benchmark.rounds import check_rounds, table
 
-    module, default_rounds = SUBJECTS[options.subject]
-    rounds = default_rounds if options.rounds is None else options.rounds
+    subject = SUBJECTS[options.subject]
+    rounds = subject.rounds if options.rounds is None else options.rounds
     check_rounds(rounds)
-    measured = importlib.import_module(f"lm_experiments.benchmark.{module}")
-    report = getattr(measured, options.subject)(rounds)
+    measured = importlib.import_module(f"lm_experiments.benchmark.{subject.module}")
+    report = getattr(measured, subject.function)(rounds)
     print(table(report))
     if options.json is not None:
         text = json.dumps({"subject": options.subject, **report.plain()}, indent=2)

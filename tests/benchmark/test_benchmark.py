@@ -25,6 +25,7 @@ from lm_experiments.launch.task import Task
 from lm_experiments.model import Choice, ModelConfig, build_model
 from lm_experiments.registry import choose
 from lm_experiments.rundir.results import DONE
+from lm_experiments.training import devices
 from lm_experiments.training.config import BatchConfig, RunConfig
 
 SHAPE = ModelConfig(
@@ -116,8 +117,9 @@ def test_no_rounds_are_refused() -> None:
 def test_table_names_the_reference_and_the_speed() -> None:
     timings = summarise({"ours": [2.0], "other model": [3.0]})
     text = table(Measurement("A step.", timings, rounds=1, tokens=6000, notes=["note"]))
-    assert "ours            2.000      3,000   1.000  1.000 to 1.000" in text
-    assert "other model     3.000      2,000   1.500  1.500 to 1.500" in text
+    assert "ours           2.000     3,000  1.000  1.000 to 1.000" in text
+    assert "other model    3.000     2,000  1.500  1.500 to 1.500" in text
+    assert "MB" not in text and "theory" not in text
     assert "relative to ours, the median of 1 round;" in text
     assert text.endswith("note")
 
@@ -138,16 +140,20 @@ def test_plain_step_is_one_update_whatever_the_micro_batch() -> None:
         torch.testing.assert_close(head, outcomes[0][1])
 
 
-def test_peers_are_timed_whole_and_in_micro_batches(stub: Callable[..., None]) -> None:
+@pytest.mark.parametrize(("limit", "cut"), [(1 << 30, []), (1, ["stub, micro-batches of 1"])])
+def test_peers_are_timed_whole_and_in_our_micro_batches(
+    limit: int, cut: list[str], stub: Callable[..., None], monkeypatch: pytest.MonkeyPatch
+) -> None:
     stub()
+    monkeypatch.setitem(devices.MICRO_BATCH_BYTES, "cpu", limit)
     report = peers.compare(SHAPE, batch_size=2, rounds=1, names=["stub"])
     names = [timing.name for timing in report.timings]
-    assert names == ["lm_experiments", "stub, whole batch", "stub, micro-batches of 2"]
+    assert names == ["lm_experiments", "stub, whole batch", *cut]
     assert report.tokens == 16
     parameters = sum(p.numel() for p in build_model(SHAPE, seed=0).parameters())
     assert f"parameters: {parameters:,} in each model" in report.notes[0]
     assert report.notes[1] == (
-        "not installed: litgpt, transformers; type pip install -e '.[peers]'"
+        "not installed: litgpt, transformers, x_transformers; type pip install -e '.[peers]'"
     )
 
 
@@ -168,12 +174,12 @@ def test_a_peer_that_is_another_model_is_refused(
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("name", ["litgpt", "transformers"])
+@pytest.mark.parametrize("name", ["litgpt", "transformers", "x_transformers"])
 def test_public_models_have_our_shape(name: str) -> None:
     if importlib.util.find_spec(name) is None:
         pytest.skip(f"{name} is not installed")
     report = peers.compare(SHAPE, batch_size=2, rounds=1, names=[name])
-    assert len(report.timings) == 3
+    assert len(report.timings) == 2
 
 
 def test_lightning_and_bare_steps_are_the_same_training(
@@ -262,6 +268,6 @@ def test_command_refuses_in_one_sentence(
 ) -> None:
     error = refused("benchmark", "peers", "--rounds", 0)
     assert error == "error: --rounds 0 measures nothing; type --rounds 1 or more.\n"
-    assert "choose from peers, lightning, startup" in command("benchmark", "piers").err.replace(
+    assert "choose from peers, compiled, lightning" in command("benchmark", "piers").err.replace(
         "'", ""
     )
