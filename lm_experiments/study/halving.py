@@ -40,6 +40,9 @@ def halve(
 
     Args:
         train: trains runs, each up to the step after which it rests.
+
+    Raises:
+        SystemExit: where a trial neither came to its rung nor failed.
     """
     going = list(trials)
     for number in RUNGS:
@@ -48,6 +51,7 @@ def halve(
         ]
         if due := [run for run in there if not _reached(run)]:
             train(due)
+            _check_reached(due)
         going = _kept(tune, there)
         kept = {run.directory for run in going}
         _end([run for run in there if run.directory not in kept])
@@ -75,6 +79,16 @@ def _reached(run: PlannedRun) -> bool:
     assert run.until is not None
     done = run_status(run.directory) == DONE
     return done or loss_at(run.directory / METRICS, run.until) is not None
+
+
+def _check_reached(trials: Sequence[PlannedRun]) -> None:
+    """Stop where a trial was cut off, or is trained elsewhere: it cannot be judged yet."""
+    missing = [run for run in trials if not _reached(run) and run_status(run.directory) != FAILED]
+    if missing:
+        raise SystemExit(
+            f"{missing[0].directory} has not come to step {missing[0].until:,}, where its arm's "
+            "values are compared; the same command continues."
+        )
 
 
 def _kept(tune: Tuning, trials: Sequence[PlannedRun]) -> list[PlannedRun]:

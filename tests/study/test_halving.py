@@ -197,6 +197,15 @@ def test_trials_without_a_loss_at_the_rung_let_their_arm_go_on(tmp_path: Path) -
     assert [run.config.arm for run in ended] == ["base"] * 4 + ["NoPE", "post"]
 
 
+def test_a_trial_that_was_cut_off_is_not_judged(tmp_path: Path) -> None:
+    tune = Tuning(grid=GRID, halving=True)
+    runs, training = trials(tmp_path, tune), Training()
+    with pytest.raises(SystemExit, match=r"has not come to step 10, where its arm's values"):
+        halve(tune, runs, lambda batch: training(batch[1:]))
+    assert ENDED not in [run_status(run.directory) for run in runs]
+    assert len(halve(tune, runs, training)) == 3
+
+
 def test_a_trial_that_failed_loses_and_stays_failed(tmp_path: Path) -> None:
     tune = Tuning(grid=GRID, halving=True)
     runs = trials(tmp_path, tune)
