@@ -16,7 +16,6 @@ from lm_experiments.errors import InputError
 from lm_experiments.report.progress import STATES, RunStatus, SweepStatus, summary, sweep_status
 from lm_experiments.report.table.fit import IMPORTANT, SHORTENED, Cells, Fitted, fitted
 from lm_experiments.rundir.results import DONE, FAILED, INTERRUPTED, OK, RUNNING, WAITING
-from lm_experiments.rundir.sweeps import command_here
 from lm_experiments.rundir.words import aligned, duration
 
 _STYLES = {DONE: "green", RUNNING: "cyan", FAILED: "bold red", INTERRUPTED: "yellow"}
@@ -120,7 +119,7 @@ def _closing_lines(status: SweepStatus) -> list[str]:
             lines.append(f"{run.label} failed: {run.run.error}{log}")
     if status.command and status.counts[DONE] < len(status.runs) and not status.counts[RUNNING]:
         lines.append("To continue, repeat the last command used here; finished runs are kept:")
-        lines.append(f"  {command_here(status.folder)}")
+        lines.append(f"  {status.command}")
     return lines
 
 

@@ -22,6 +22,7 @@ from lm_experiments.rundir.identity import read_identity
 from lm_experiments.rundir.names import CONFIG, RESULT
 from lm_experiments.rundir.results import (
     DONE,
+    ENDED,
     FAILED,
     INTERRUPTED,
     Result,
@@ -170,6 +171,9 @@ def ending_of(
     if is_done(directory):
         note = "" if first.is_clean else f"done; its process {first.cause} afterwards."
         return Ending(DONE, note=note)
+    if first.is_clean and run_status(directory) == INTERRUPTED:
+        # It rests at the step it was asked to train to.
+        return Ending(DONE)
     stopped = next((exit.stop_signal for exit in (first, *exits) if exit.stop_signal), 0)
     if stopped and run_status(directory) != FAILED:
         return Ending(INTERRUPTED, signal=stopped)
@@ -216,6 +220,11 @@ def run_line(directory: Path) -> str:
         return (
             f"{directory.name}: {result.outcome}, validation loss {loss} "
             f"after {result.steps:,} steps in {result.seconds:,.0f} s"
+        )
+    if result.status in (INTERRUPTED, ENDED) and result.curve_loss is not None:
+        return (
+            f"{directory.name}: validation loss {result.curve_loss:.4f} after {result.steps:,} "
+            "steps; it can go on"
         )
     error = result.error or RunError(result.status, "continue it: same command", None)
     log = f" (traceback in {directory / error.traceback})" if error.traceback else ""

@@ -19,6 +19,7 @@ from lm_experiments.launch.local import train_side_by_side
 from lm_experiments.launch.memory import gibibytes
 from lm_experiments.launch.resources import Demand, Resources, Share
 from lm_experiments.launch.task import Policy, Task
+from lm_experiments.rundir.pause import pause_of
 from lm_experiments.rundir.results import FAILED, INTERRUPTED, WAITING, RunError, run_status
 from lm_experiments.rundir.words import counted
 from lm_experiments.training.signals import StopSignals
@@ -95,7 +96,7 @@ def train_as_jobs(
         if status == WAITING:
             lost = f"Job {job.job_id} ended without a result; {log}"
             failed(task.directory, RunError("ProcessDied", lost, None))
-        elif status == INTERRUPTED:
+        elif status == INTERRUPTED and pause_of(task.directory) is None:
             print(f"Job {job.job_id} ended before its run {task.directory.name} did; {log}")
         if policy.stop_on_failure and run_status(task.directory) == FAILED:
             for other in jobs:

@@ -12,7 +12,16 @@ from typing import TYPE_CHECKING, Any
 from lm_experiments.rundir.identity import read_values
 from lm_experiments.rundir.ledger import Entry, read_ledger
 from lm_experiments.rundir.live import run_state
-from lm_experiments.rundir.results import BROKEN, DONE, FAILED, NON_FINITE, OK, Result, read_result
+from lm_experiments.rundir.results import (
+    BROKEN,
+    DONE,
+    ENDED,
+    FAILED,
+    NON_FINITE,
+    OK,
+    Result,
+    read_result,
+)
 from lm_experiments.rundir.study import TUNE, Study
 from lm_experiments.rundir.sweeps import SweepRecord, SweepRow, open_sweep, run_directories
 
@@ -29,7 +38,7 @@ class Run:
 
     Attributes:
         row: the plan's row.
-        status: done, running, failed, interrupted or waiting, see `rundir.live.run_state`.
+        status: done, running, failed, interrupted, ended or waiting, see `rundir.live.run_state`.
         result: what ``result.json`` says; without one, a `Result` whose values are None.
     """
 
@@ -122,6 +131,11 @@ class Run:
     def finished(self) -> bool:
         """Whether the run ended by itself, well or badly."""
         return self.status in (DONE, FAILED)
+
+    @property
+    def over(self) -> bool:
+        """Whether nothing is left to train: the run ended by itself, or halving ended it."""
+        return self.finished or self.status == ENDED
 
     @property
     def usable(self) -> bool:

@@ -61,7 +61,7 @@ def all_planned(sweep: Sweep) -> Answer:
     """Whether every planned run is there and has ended, and no other run lies beside them."""
     runs = runs_of(sweep)
     faults = [f"{arm} s{seed} is declared and not planned" for arm, seed, _ in sweep.pending]
-    faults += [f"{run.directory.name} is {run.status}" for run in runs if not run.finished]
+    faults += [f"{run.directory.name} is {run.status}" for run in runs if not run.over]
     faults += [f"{path.name} is not in sweep.json" for path in sweep.extra]
     counts = Counter(run.outcome for run in runs)
     ended = ", ".join(f"{count} {outcome}" for outcome, count in counts.items())

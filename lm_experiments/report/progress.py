@@ -23,24 +23,36 @@ from lm_experiments.rundir.metrics import last_rows
 from lm_experiments.rundir.names import LOCK, METRICS
 from lm_experiments.rundir.results import (
     DONE,
+    ENDED,
     FAILED,
     INTERRUPTED,
+    OVER,
     RUNNING,
     WAITING,
     Result,
     RunError,
 )
-from lm_experiments.rundir.sweeps import SweepRow, open_sweep
+from lm_experiments.rundir.sweeps import (
+    SweepRecord,
+    SweepRow,
+    command_here,
+    opened,
+    read_sweep,
+)
 from lm_experiments.rundir.words import duration
 
 # In the order in which they need attention.
-STATES = (RUNNING, FAILED, INTERRUPTED, WAITING, DONE)
+STATES = (RUNNING, FAILED, INTERRUPTED, WAITING, ENDED, DONE)
 # Those with training still to do.
 OPEN = (RUNNING, INTERRUPTED, WAITING)
 # File systems count time in steps of some milliseconds: what changed just now may change unnoticed.
 SETTLED_SECONDS = 1.0
 
 T = TypeVar("T")
+# When each sweep, by its path, is looked at whole again, and how it stands until then.
+_looks: dict[str, tuple[float, SweepStatus]] = {}
+# The share of the time that looking at all runs may take.
+LOOKING_SHARE = 0.001
 # What was read of a sweep's or a run's folder whose entries have not changed since, by its path.
 _known: dict[str, tuple[tuple[int, int] | None, Any]] = {}
 
@@ -98,7 +110,7 @@ class SweepStatus:
     """Where a sweep stands, its runs in declared order.
 
     Attributes:
-        command: what was typed to start it, empty where that is not known.
+        command: what continues it where it lies now, empty where that is not known.
         tuning: whether a search is still going on, after which more runs are planned.
     """
 
@@ -116,7 +128,7 @@ class SweepStatus:
     @property
     def remaining(self) -> int:
         """Runs that the sweep is still to end: running, interrupted, waiting."""
-        return len(self.runs) - self.counts[DONE] - self.counts[FAILED]
+        return sum(self.counts[state] for state in OPEN)
 
     def seconds_left(self, at_once: int | None = None) -> float | None:
         """Return the seconds until the last run ends, None where nothing was measured or planned.
@@ -136,27 +148,58 @@ def sweep_status(folder: Path) -> SweepStatus:
     Raises `InputError` for a folder that is not a sweep's.
     """
     path = str(folder.resolve())
-    record = _unchanged(path, lambda: open_sweep(folder), lambda record: True)
+    record, command = _unchanged(path, lambda: _opened(folder), lambda record: True)
     # A directory that serves two purposes is one run, named by the first.
     rows = {row.directory: row for row in reversed(record.runs)}
     runs = _with_time_left([_remembered(folder, path, row) for row in reversed(rows.values())])
     tune = record.study.tune if record.study else None
-    return SweepStatus(folder, tuple(runs), record.command, tune is not None and not tune.chosen)
+    return SweepStatus(folder, tuple(runs), command, tune is not None and not tune.chosen)
 
 
-def progress_line(folder: Path, at_once: int | None = None) -> str:
+def _opened(folder: Path) -> tuple[SweepRecord, str]:
+    found = read_sweep(folder)
+    record = opened(folder, found)
+    return record, command_here(folder, found) if found else ""
+
+
+def progress_line(folder: Path, at_once: int | None = None, ended: Path | None = None) -> str:
     """Return one line on the sweep, to be printed whenever one of its runs has ended.
 
     ``at_once`` runs are trained side by side; by default as many as run now, and one in the place
-    of the run that just ended.
+    of the run that just ended. Where its directory is given, that run alone is looked at as long
+    as looking at all would take more than `LOOKING_SHARE` of the time.
     """
-    status = sweep_status(folder)
+    status = _looked_at(folder, ended)
     return summary(status, at_once or status.counts[RUNNING] + 1)
+
+
+def _looked_at(folder: Path, ended: Path | None) -> SweepStatus:
+    path, now = str(folder.resolve()), time.monotonic()
+    if ended is not None and (last := _looks.get(path)) and now < last[0]:
+        status = _with_ended(last[1], ended)
+        if status is not None:
+            _looks[path] = (last[0], status)
+            return status
+    status = sweep_status(folder)
+    after = time.monotonic()
+    _looks[path] = (after + (after - now) / LOOKING_SHARE, status)
+    return status
+
+
+def _with_ended(status: SweepStatus, ended: Path) -> SweepStatus | None:
+    """Return where a sweep stands after the end of one of its runs, None where it is unknown."""
+    runs = list(status.runs)
+    for place, before in enumerate(runs):
+        if before.run.row.directory == ended.name:
+            runs[place] = replace(_status(status.folder, before.run.row), left=before.left)
+            return replace(status, runs=tuple(runs))
+    return None
 
 
 def summary(status: SweepStatus, at_once: int | None = None) -> str:
     """Return the totals in one line, the time left among them where it is known."""
     failed = f", {status.counts[FAILED]} failed" if status.counts[FAILED] else ""
+    failed += f", {status.counts[ENDED]} ended by halving" if status.counts[ENDED] else ""
     remaining = f", {status.remaining} left" if status.remaining else ""
     seconds = status.seconds_left(at_once) if status.remaining else None
     time = f"; about {duration(seconds)} left" if seconds is not None else ""
@@ -188,7 +231,7 @@ def _remembered(folder: Path, path: str, row: SweepRow) -> RunStatus:
     status = _unchanged(
         f"{path}/{row.directory}",
         lambda: _status(folder, row),
-        lambda status: status.state in (DONE, WAITING),
+        lambda status: status.state in (*OVER, WAITING),
     )
     return status if status.run.row is row else _status(folder, row)
 
@@ -213,8 +256,8 @@ def _ended(run: Run) -> RunStatus:
         run,
         step=result.steps or 0,
         max_steps=max_steps_of(run.directory),
-        val_loss=result.val_loss,
-        val_tokens=result.val_tokens,
+        val_loss=result.curve_loss if result.val_loss is None else result.val_loss,
+        val_tokens=result.curve_tokens if result.val_loss is None else result.val_tokens,
         tokens_per_second=result.tokens_per_second,
         seconds=result.seconds,
         whole=whole_seconds(result),

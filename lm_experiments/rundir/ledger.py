@@ -26,8 +26,8 @@ from lm_experiments.rundir.study import TUNE
 from lm_experiments.rundir.sweeps import SweepRecord
 
 # What an entry tells: what is to be compared, what was typed, a table that was shown, runs that
-# were taken from elsewhere.
-DECLARED, COMMAND, LOOK, TAKEN = "declared", "command", "look", "taken"
+# were taken from elsewhere, trials that halving ended.
+DECLARED, COMMAND, LOOK, TAKEN, HALVED = "declared", "command", "look", "taken", "halved"
 
 
 @dataclass(frozen=True)
@@ -93,9 +93,9 @@ class Entry:
     """One line.
 
     Attributes:
-        event: one of DECLARED, COMMAND, LOOK, TAKEN.
+        event: one of DECLARED, COMMAND, LOOK, TAKEN, HALVED.
         time: in UTC, ISO 8601.
-        details: the fields of a `Declaration`, a `Look` or a `Taken`, or what was typed.
+        details: the fields of a `Declaration`, a `Look` or a `Taken`, or what was typed or ended.
         previous: the hash of the line before, empty for the first.
     """
 
@@ -134,6 +134,7 @@ def declaration_of(record: SweepRecord) -> Declaration:
     if tune is not None:
         grid = ", ".join(f"{value:g}" for value in tune.grid)
         tuned = {"key": tune.key, "grid": grid, "seeds": ", ".join(map(str, tune.seeds))}
+        tuned |= {"halving": "true"} if tune.halving else {}
     return Declaration(
         study.baseline,
         study.arms,

@@ -42,6 +42,12 @@ def last_rows(path: Path) -> list[Row]:
         return []
 
 
+def loss_at(path: Path, step: int) -> float | None:
+    """Return the newest validation loss at a step, None where it was not measured there."""
+    found = [row["val/loss"] for row in read_rows(path, "val/loss") if row["step"] == step]
+    return found[-1] if found and isinstance(found[-1], float) else None
+
+
 def write_rows(path: Path, rows: Iterable[Row]) -> None:
     """Replace the rows of a file, unless it holds just these."""
     text = "".join(map(row_text, rows))

@@ -16,6 +16,7 @@ DIAGNOSTICS = "diagnostics.jsonl"
 SAMPLES = "samples.jsonl"
 LOG = "train.log"
 LOCK = ".lock"
+PAUSE = "pause.json"
 TOKENIZER = "tokenizer.json"
 CHECKPOINTS = "checkpoints"
 # How many characters of its hash end the name of its directory.
@@ -30,6 +31,7 @@ _REMEDIES = {
     RESULT: "remove it, and the same command trains the run again",
     DOCUMENTS: "remove it; the run keeps its loss, without that of each document",
     SWEEP: "remove it, and the same command writes it again; the runs beside it stay",
+    PAUSE: "remove it, and the same command writes it again",
     IDENTITY: "remove it, and the same command writes it again",
     LEDGER: "put it back from a copy, or remove it: the table is exploratory without it",
 }

@@ -16,7 +16,11 @@ from lm_experiments.rundir.parse import build
 
 # What a result says, and what is said of a run without one.
 DONE, FAILED, INTERRUPTED, WAITING, RUNNING = "done", "failed", "interrupted", "waiting", "running"
-STATUSES = (DONE, FAILED, INTERRUPTED)
+# A trial whose value is in the worse half of its arm's, which goes on no more.
+ENDED = "ended"
+STATUSES = (DONE, FAILED, INTERRUPTED, ENDED)
+# Nothing is left to train.
+OVER = (DONE, ENDED)
 
 # How a run that is done turned out.
 OK, SPIKED, DEGRADED = "ok", "spiked", "degraded"

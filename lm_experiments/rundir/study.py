@@ -43,6 +43,7 @@ class Tuning:
         seeds: the seeds of the trials; none of them is a reporting seed.
         limit: how often the grid may grow, for all arms alike, while a winner sits on its edge.
         chosen: by arm, what was found; empty until all trials have ended.
+        halving: whether the worse half of an arm's values ends at each of two `rungs`.
     """
 
     key: str = "optimizer.lr"
@@ -50,6 +51,7 @@ class Tuning:
     seeds: list[int] = field(default_factory=lambda: [1000, 1001, 1002])
     limit: int = 2
     chosen: Annotated[dict[str, Chosen], Use.DERIVED] = field(default_factory=dict)
+    halving: bool = False
 
     def __post_init__(self) -> None:
         if len(self.grid) < 3 or self.grid != sorted(set(self.grid)) or self.grid[0] <= 0:
@@ -64,6 +66,26 @@ class Tuning:
     def trials(self) -> int:
         """Trials of each arm."""
         return len(self.grid) * len(self.seeds)
+
+    def rungs(self, max_steps: int) -> tuple[int, int]:
+        """Return the steps after which halving looks: about an eighth and half of all."""
+        first = max_steps // 8
+        if not first:
+            raise InputError(
+                f"study.tune.halving looks at an eighth of trainer.max_steps={max_steps}; type 8 "
+                "or more, or study.tune.halving=false."
+            )
+        return first, 4 * first
+
+    def budget(self, max_steps: int) -> float:
+        """Return the share of the steps of all trials that are made, until the grid grows."""
+        if not self.halving:
+            return 1.0
+        values, before, steps = len(self.grid), 0, 0
+        for rung in (*self.rungs(max_steps), max_steps):
+            steps += values * (rung - before)
+            values, before = half(values), rung
+        return steps / (len(self.grid) * max_steps)
 
     def grown(self, low: bool, high: bool) -> Tuning:
         """Return the search with one more value, by the grid's own ratio, on the sides asked."""
@@ -242,6 +264,11 @@ def _check_seeds(study: Study) -> None:
             "must not be reported on it: choose others, for example "
             "study.tune.seeds=[1000,1001,1002]."
         )
+
+
+def half(values: int) -> int:
+    """Return how many of some values are the better half."""
+    return -(-values // 2)
 
 
 def _round(value: float) -> float:

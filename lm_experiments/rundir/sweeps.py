@@ -93,13 +93,18 @@ def open_sweep(folder: Path) -> SweepRecord:
     Its name is that of the folder, which may have been renamed. Raises `InputError` for a folder
     without runs, with the folder that may be meant.
     """
+    return opened(folder, read_sweep(folder))
+
+
+def opened(folder: Path, record: SweepRecord | None) -> SweepRecord:
+    """Return what was read of a folder as `open_sweep` does."""
     if not folder.is_dir():
         names = [path.name for path in folder.parent.glob("*") if path.is_dir()]
         near = difflib.get_close_matches(folder.name, names, n=1, cutoff=0.4)
         hint = "type the folder of a sweep, runs/NAME for one started with name=NAME."
         hint = f"did you mean {folder.parent / near[0]}?" if near else hint
         raise InputError(f"There is no folder {folder}; {hint}")
-    record = read_sweep(folder) or SweepRecord()
+    record = record or SweepRecord()
     found = map(_found_row, run_directories(folder))
     runs = record.runs or sorted(found, key=lambda row: (row.arm, row.seed))
     if not runs:
@@ -107,9 +112,8 @@ def open_sweep(folder: Path) -> SweepRecord:
     return dataclasses.replace(record, name=folder.resolve().name, runs=runs)
 
 
-def command_here(folder: Path) -> str:
+def command_here(folder: Path, record: SweepRecord) -> str:
     """Return the command that continues a sweep where it lies now, by the name that it has now."""
-    record = read_sweep(folder) or SweepRecord()
     words = shlex.split(record.command)
     typed = dict(word.partition("=")[::2] for word in words)
     parent, name = folder.resolve().parent, folder.resolve().name
@@ -156,9 +160,10 @@ def _found_row(directory: Path) -> SweepRow:
     # Imported here because a planned sweep needs no YAML.
     import yaml
 
-    loader = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
+    from lm_experiments.rundir.yaml_text import load_yaml
+
     try:
-        values = yaml.load((directory / CONFIG).read_bytes(), Loader=loader)
+        values = load_yaml((directory / CONFIG).read_bytes())
         return SweepRow(str(values["arm"]), int(values["seed"]), directory.name)
     except (OSError, yaml.YAMLError, KeyError, TypeError, ValueError):
         raise damaged(directory / CONFIG, "it names no arm and seed") from None

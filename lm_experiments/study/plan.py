@@ -20,6 +20,7 @@ from lm_experiments.registry import AXES, Choice
 from lm_experiments.rundir.identity import Identity, write_identity
 from lm_experiments.rundir.names import HASH_END
 from lm_experiments.rundir.parse import convert
+from lm_experiments.rundir.pause import write_pause
 from lm_experiments.rundir.results import WAITING, Result, read_result
 from lm_experiments.study.command_config import CommandConfig
 from lm_experiments.study.expand import RunSpec
@@ -62,6 +63,7 @@ class PlannedRun:
         source: the directory of another sweep that has the run done, to be copied from there; the
             result is that one's.
         seconds: what it is expected to take, None where that is not known.
+        until: the step after which it rests, None to train it to the end.
     """
 
     config: RunConfig
@@ -76,6 +78,7 @@ class PlannedRun:
     by_seed: tuple[str, ...] = ()
     source: Path | None = None
     seconds: float | None = None
+    until: int | None = None
 
     @property
     def status(self) -> str:
@@ -224,6 +227,7 @@ def make_directory(run: PlannedRun) -> None:
         names = {f.name: getattr(there, f.name) for f in fields_of(RunConfig) if f.use is Use.NAME}
         if (config := dataclasses.replace(run.config, **names)) != there:
             save_config(config, run.directory)
+    write_pause(run.directory, run.until)
     write_identity(run.directory, Identity(run.config_hash, run.data_hash, dict(run.values)))
 
 

@@ -6,6 +6,7 @@ All runs are checked before any is trained. Runs that are done are not started a
 from __future__ import annotations
 
 import re
+from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from functools import partial
@@ -27,13 +28,14 @@ from lm_experiments.report.page.interim import InterimPage
 from lm_experiments.report.progress import progress_line
 from lm_experiments.report.statistics.tuning import pick_best
 from lm_experiments.rundir import ledger
-from lm_experiments.rundir.results import DONE, read_result, run_status
+from lm_experiments.rundir.results import DONE, ENDED, OVER, read_result, run_status
 from lm_experiments.rundir.study import Chosen, Study, Tuning, read_study
 from lm_experiments.rundir.sweeps import read_sweep
 from lm_experiments.study import expand
 from lm_experiments.study.command_config import command_config
 from lm_experiments.study.estimate import Estimates
 from lm_experiments.study.explain import explain
+from lm_experiments.study.halving import halve, leave_weights, measured_at_rungs
 from lm_experiments.study.identity import differing_keys
 from lm_experiments.study.keys import flat
 from lm_experiments.study.plan import (
@@ -137,30 +139,50 @@ class Planner:
 
         Every run is returned, or nothing where only the plan was asked for.
         """
-        trials = self._plan_cells(study, overrides, expand.trial_cells(study, tune.grid))
+        trials = self._plan_trials(study, tune, overrides, tune.grid)
         likely = dict.fromkeys(study.arms, tune.grid[len(tune.grid) // 2])
         reporting = self._plan_cells(study, overrides, expand.tuned_cells(study, likely))
         if not self._preview([*trials, *reporting], study):
             return []
-        self._train(trials, [], study)
+        ended = self._try(study, tune, trials, trials)
         for _ in range(tune.limit):
-            edges = {found.edge for found in _chosen(tune, trials).values()}
+            edges = {found.edge for found in _chosen(tune, ended).values()}
             grown = tune.grown(low="low" in edges, high="high" in edges)
             if not (values := [value for value in grown.grid if value not in tune.grid]):
                 break
             print(f"A winner is on the edge of the grid: every arm is tried at {values} too.")
             tune = replace(tune, grid=sorted([*tune.grid, *values]))
             study = replace(study, tune=tune)
-            more = self._plan_cells(study, overrides, expand.trial_cells(study, values))
-            self._train(more, [], study)
+            more = self._plan_trials(study, tune, overrides, values)
             trials += more
-        chosen = _chosen(tune, trials)
+            ended = self._try(study, tune, trials, more)
+        chosen = _chosen(tune, ended)
         for arm in [arm for arm, found in chosen.items() if found.failed]:
             print(f"Trials of {arm!r} failed at its best value too; it is reported at that value.")
         best = {arm: found.value for arm, found in chosen.items()}
         runs = self._plan_cells(study, overrides, expand.tuned_cells(study, best))
         self._train(runs, [], replace(study, tune=replace(tune, chosen=chosen)))
+        leave_weights(trials)
         return [*trials, *runs]
+
+    def _plan_trials(
+        self, study: Study, tune: Tuning, overrides: Sequence[Override], values: Sequence[float]
+    ) -> list[PlannedRun]:
+        trials = self._plan_cells(study, overrides, expand.trial_cells(study, values))
+        return [measured_at_rungs(tune, run) for run in trials] if tune.halving else trials
+
+    def _try(
+        self,
+        study: Study,
+        tune: Tuning,
+        trials: Sequence[PlannedRun],
+        new: Sequence[PlannedRun],
+    ) -> Sequence[PlannedRun]:
+        """Train new trials, and return those of all trials that were trained to their end."""
+        if tune.halving:
+            return halve(tune, trials, lambda runs: self._train(runs, [], study))
+        self._train(new, [], study)
+        return trials
 
     def _plan_cells(
         self, study: Study, overrides: Sequence[Override], cells: Sequence[expand.Cell]
@@ -280,21 +302,23 @@ def _chosen(tune: Tuning, trials: Sequence[PlannedRun]) -> dict[str, Chosen]:
         result, value = read_result(trial.directory), float(trial.spec.setting[tune.key])
         of_arm = losses.setdefault(trial.config.arm, {}).setdefault(value, [])
         of_arm.append(result.val_loss if result and result.usable else None)
-    found = {arm: pick_best(by_value) for arm, by_value in losses.items()}
+    found = {arm: pick_best(by_value, tune.grid) for arm, by_value in losses.items()}
     return {arm: Chosen(best.value, best.edge, best.failed) for arm, best in found.items()}
 
 
 def standing(run_dir: Path, at_once: int | None, page: InterimPage) -> str:
     """Return where the sweep of a run stands that trains so many at once; keep its page fresh."""
     page.refresh(run_dir.parent)
-    return progress_line(run_dir.parent, at_once)
+    return progress_line(run_dir.parent, at_once, run_dir)
 
 
 def _report(runs: Sequence[PlannedRun]) -> None:
     """Print how a sweep ended, write and print its table; SystemExit where a run failed."""
     folder, directories = runs[0].directory.parent, [run.directory for run in distinct(runs)]
-    failed = [directory for directory in directories if run_status(directory) != DONE]
-    print(f"{len(directories) - len(failed)} done, {len(failed)} failed.")
+    states = Counter(run_status(directory) for directory in directories)
+    failed = [directory for directory in directories if run_status(directory) not in OVER]
+    halved = f", {states[ENDED]} ended by halving" if states[ENDED] else ""
+    print(f"{states[DONE]} done, {len(failed)} failed{halved}.")
     for directory in failed:
         print(f"  {run_line(directory)}")
     record = read_sweep(folder)

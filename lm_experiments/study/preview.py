@@ -11,8 +11,8 @@ import torch
 from lm_experiments.data import overlap_lines
 from lm_experiments.launch.launcher import BASIC, Launcher
 from lm_experiments.report.time_left import Pace, Timing, last_end, whole_seconds
-from lm_experiments.rundir.results import DONE
-from lm_experiments.rundir.study import TUNE, Study
+from lm_experiments.rundir.results import DONE, OVER
+from lm_experiments.rundir.study import TUNE, Study, Tuning
 from lm_experiments.rundir.words import aligned, counted, duration
 from lm_experiments.source import training_hash
 from lm_experiments.study import checks
@@ -44,7 +44,7 @@ def preview(
     # The first run of each arm, at the setting it is reported at.
     arms = {run.config.arm: run for run in reversed(runs) if run.spec.role != TUNE}
     arms = dict(reversed(arms.items()))
-    waiting = [run for run in distinct(runs) if run.status != DONE]
+    waiting = [run for run in distinct(runs) if run.status not in OVER]
     starts: dict[str, checks.Start] = {}
     if study is not None:
         checks.check_distinct(arms)
@@ -62,12 +62,16 @@ def preview(
         *_tuned_on_what_is_reported(arms, study),
         *_remarks(arms, starts, unchanged),
         *_by_rule(study, launcher),
+        *_by_halving(runs, study),
         *_other_code(runs, waiting),
         *_logging(runs, waiting, launcher),
     ]:
         print(line)
     print(_resources(runs, launcher))
-    print(f"{_counts(runs, waiting)}{_time(runs, waiting, launcher, estimates, only)}.", flush=True)
+    print(
+        f"{_counts(runs, waiting)}{_time(runs, waiting, study, launcher, estimates, only)}.",
+        flush=True,
+    )
     return not only
 
 
@@ -207,6 +211,24 @@ def _by_rule(study: Study | None, launcher: Launcher | None) -> list[str]:
     return lines
 
 
+def _by_halving(runs: Sequence[PlannedRun], study: Study | None) -> list[str]:
+    """Return what tuning by halving costs, the same for every arm."""
+    if study is None or study.tune is None or not study.tune.halving:
+        return []
+    trials = [run.config.trainer.max_steps for run in runs if run.spec.role == TUNE]
+    steps = " or ".join(
+        f"{first:,} and {second:,} of {most:,}"
+        for most in sorted(set(trials))
+        for first, second in [study.tune.rungs(most)]
+    )
+    share = max(map(study.tune.budget, trials))
+    return [
+        f"tuning by halving: {counted(len(trials), 'trial')}, of which the worse half of each "
+        f"arm's values ends after step {steps}: {share:.0%} of {len(trials)} full budgets, alike "
+        "for all arms."
+    ]
+
+
 def _other_code(runs: Sequence[PlannedRun], waiting: Sequence[PlannedRun]) -> list[str]:
     """Return the warning that finished runs are of another program than those to be trained."""
     done = [run.result for run in runs if run.result and run.status == DONE]
@@ -277,6 +299,7 @@ def _or(values: Iterable[object]) -> str:
 def _time(
     runs: Sequence[PlannedRun],
     waiting: Sequence[PlannedRun],
+    study: Study | None,
     launcher: Launcher | None,
     estimates: Estimates,
     only: bool,
@@ -287,7 +310,11 @@ def _time(
     estimates.time(waiting)
     done = [(run, taken) for run in distinct(runs) if (taken := whole_seconds(run.result))]
     pace = Pace([Timing(run.config.arm, estimates.seconds(run), taken) for run, taken in done])
-    seconds = [_left(run, pace.seconds(run.config.arm, estimates.seconds(run))) for run in waiting]
+    tune = study.tune if study else None
+    seconds = [
+        _left(run, pace.seconds(run.config.arm, estimates.seconds(run))) * _share(run, tune)
+        for run in waiting
+    ]
     if not all(seconds):
         return ""
     share = launcher.share if launcher is not None else None
@@ -301,6 +328,12 @@ def _time(
         text += f": {sum(seconds) * share.gpus / 3600:,.2f} GPU-hours"
     remote = launcher is not None and launcher.is_remote
     return text + (", if its machines are as fast as this one" if remote else "")
+
+
+def _share(run: PlannedRun, tune: Tuning | None) -> float:
+    """Return the part of a run that is expected to be trained."""
+    trial = tune is not None and run.spec.role == TUNE
+    return tune.budget(run.config.trainer.max_steps) if tune and trial else 1.0
 
 
 def _left(run: PlannedRun, whole: float | None) -> float:

@@ -1,4 +1,7 @@
-"""Checkpoints of a run: written atomically, verified by checksum, the newest two kept."""
+"""Checkpoints of a run: written atomically, verified by checksum, the newest two kept.
+
+Of a run that is done, one is kept, with its weights and without the state of the optimizer.
+"""
 
 from __future__ import annotations
 
@@ -28,6 +31,8 @@ if TYPE_CHECKING:
 NAME = re.compile(r"step-[0-9]{8}\.ckpt")
 # The newest, and the one before it, should the newest turn out to be damaged.
 KEPT = 2
+# Where a checkpoint has the state of its optimizers; empty where only the weights were kept.
+OPTIMIZERS = "optimizer_states"
 # What a checkpoint takes beside its tensors, at most: names, settings, the archive itself.
 OVERHEAD_BYTES = 1 << 20
 # A checkpoint ends with this and the checksum of all before it, which zip readers skip. The
@@ -54,6 +59,21 @@ def save_checkpoint(trainer: Trainer, run_dir: Path) -> Path:
     if trainer.is_global_zero:
         _prune(run_dir, trainer.global_step)
     return path
+
+
+def keep_weights(run_dir: Path) -> None:
+    """Leave the newest checkpoint of a run that goes on no more, without its optimizers.
+
+    Raises:
+        CheckpointError: see `write_whole`.
+    """
+    path = newest_checkpoint(run_dir)
+    if path is None:
+        return
+    checkpoint = torch.load(path, map_location="cpu", weights_only=True, mmap=True)
+    if checkpoint.get(OPTIMIZERS):
+        write_whole({**checkpoint, OPTIMIZERS: []}, path)
+    _prune(run_dir, checkpoint_step(path), 1)
 
 
 def write_whole(checkpoint: Mapping[str, Any], path: Path) -> None:
@@ -124,6 +144,18 @@ def newest_checkpoint(run_dir: Path) -> Path | None:
     return None
 
 
+def checkpoint_to_go_on_from(run_dir: Path, max_steps: int) -> Path | None:
+    """Return the newest checkpoint from which a run can reach its last step, or None.
+
+    The last step itself needs weights alone.
+    """
+    path = newest_checkpoint(run_dir)
+    if path is None or checkpoint_step(path) >= max_steps:
+        return path
+    saved = torch.load(path, map_location="cpu", weights_only=True, mmap=True)
+    return path if saved.get(OPTIMIZERS) else None
+
+
 def is_whole(path: Path) -> bool:
     """Return whether a checkpoint has the checksum it was written with.
 
@@ -168,14 +200,14 @@ def load_model(run_dir: Path, config: RunConfig, device: str = "cpu") -> Transfo
     return model.eval()
 
 
-def _prune(run_dir: Path, step: int) -> None:
-    """Keep the newest `KEPT` checkpoints up to a step.
+def _prune(run_dir: Path, step: int, count: int = KEPT) -> None:
+    """Keep the newest checkpoints up to a step.
 
     Later ones are damaged, or the run would have continued from them; they would crowd out what is
     saved next.
     """
     there = checkpoints_of(run_dir)
-    kept = [path for path in there if checkpoint_step(path) <= step][:KEPT]
+    kept = [path for path in there if checkpoint_step(path) <= step][:count]
     for old in set(there) - set(kept):
         old.unlink()
 

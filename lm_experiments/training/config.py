@@ -27,6 +27,7 @@ from lm_experiments.registry import (
 from lm_experiments.rundir.atomic import write_atomically
 from lm_experiments.rundir.names import CONFIG
 from lm_experiments.rundir.parse import build
+from lm_experiments.rundir.yaml_text import dump_yaml, load_yaml
 from lm_experiments.training.logger_config import LoggerConfig
 from lm_experiments.training.optimizers import Optimizer, optimizers_that
 from lm_experiments.training.schedules import Schedule
@@ -35,6 +36,7 @@ from lm_experiments.training.watch_config import DiagnosticsConfig, SamplesConfi
 PRECISIONS = ("auto", "32-true", "bf16-mixed", "bf16-true")
 ACCELERATORS = ("auto", "cpu", "cuda", "gpu", "mps")
 STRATEGIES = ("auto", "ddp", "fsdp")
+KEEP = ("weights", "checkpoints")
 # Where prepared corpora are kept, unless cache_dir says otherwise.
 CACHE_VARIABLE = "LM_EXPERIMENTS_CACHE"
 
@@ -88,6 +90,8 @@ class TrainerConfig:
             set, by the weights of the last step.
         log_every: steps between rows of training metrics, the only steps that wait for the device.
         checkpoint_every: steps between checkpoints.
+        keep: what a run leaves when it is done: weights, its last ones; or checkpoints, its newest
+            two with the state of the optimizer. Until then it has two checkpoints to go on from.
     """
 
     max_steps: int = 300
@@ -103,6 +107,7 @@ class TrainerConfig:
     val_tokens: Annotated[int | None, Use.PLACE] = 8192
     log_every: Annotated[int, Use.PLACE] = 10
     checkpoint_every: Annotated[int, Use.PLACE] = 500
+    keep: Annotated[str, Use.PLACE] = "weights"
 
     def __post_init__(self) -> None:
         for name, value in vars(self).items():
@@ -111,6 +116,7 @@ class TrainerConfig:
         _one_of("trainer.precision", self.precision, PRECISIONS)
         _one_of("trainer.accelerator", self.accelerator, ACCELERATORS)
         _one_of("trainer.strategy", self.strategy, STRATEGIES)
+        _one_of("trainer.keep", self.keep, KEEP)
         if self.devices == 1 and self.strategy != "auto":
             raise InputError(
                 f"trainer.strategy={self.strategy} is for several devices and trainer.devices=1; "
@@ -245,7 +251,7 @@ def load_config(run_dir: Path) -> RunConfig:
     if not path.is_file():
         raise InputError(f"{run_dir} is not a run directory: it has no config.yaml.")
     try:
-        values = yaml.safe_load(path.read_text(encoding="utf-8"))
+        values = load_yaml(path.read_text(encoding="utf-8"))
     except (yaml.YAMLError, UnicodeDecodeError) as error:
         raise InputError(f"{path} cannot be read: {' '.join(str(error).split())}") from None
     if not isinstance(values, dict) or "model" not in values:
@@ -260,8 +266,7 @@ def load_config(run_dir: Path) -> RunConfig:
 
 def save_config(config: RunConfig, run_dir: Path) -> None:
     """Write ``config.yaml`` whole or not at all."""
-    text = yaml.safe_dump(plain_values(config), sort_keys=False, allow_unicode=True)
-    write_atomically(run_dir / CONFIG, text)
+    write_atomically(run_dir / CONFIG, dump_yaml(plain_values(config)))
 
 
 def _plain(key: str, value: Any) -> Any:

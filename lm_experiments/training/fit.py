@@ -21,6 +21,7 @@ from lm_experiments.errors import InputError
 from lm_experiments.model import build_model
 from lm_experiments.rundir.identity import Identity, read_identity
 from lm_experiments.rundir.names import HASH_END, TOKENIZER, log_name
+from lm_experiments.rundir.pause import pause_of
 from lm_experiments.rundir.results import DONE, FAILED, INTERRUPTED, write_result
 from lm_experiments.training.batches import Batches, portion_of
 from lm_experiments.training.callbacks import (
@@ -33,7 +34,8 @@ from lm_experiments.training.checkpoints import (
     CheckpointError,
     check_writable,
     checkpoint_step,
-    newest_checkpoint,
+    checkpoint_to_go_on_from,
+    keep_weights,
 )
 from lm_experiments.training.config import RunConfig, load_config
 from lm_experiments.training.devices import Device, find_device, peak_memory_bytes, prepare_process
@@ -103,7 +105,12 @@ class Run:
         self.signals = StopSignals()
         self.config = config
         self.identity = identity
-        self.checkpoint = newest_checkpoint(run_dir)
+        # Past this step nothing is trained now.
+        self.last_step = min(
+            config.trainer.max_steps, pause_of(run_dir) or config.trainer.max_steps
+        )
+        self.rests = False
+        self.checkpoint = checkpoint_to_go_on_from(run_dir, config.trainer.max_steps)
         self.device: Device | None = None
         self.module: LanguageModel | None = None
         self.loggers: RunLoggers | None = None
@@ -121,7 +128,7 @@ class Run:
                 if asked and not isinstance(error, SystemExit):
                     raise SystemExit(128 + (self.signals.number or 0)) from None
                 raise
-            self._close(DONE)
+            self._close(INTERRUPTED if self.rests else DONE)
         if dist.is_initialized():
             dist.destroy_process_group()
 
@@ -167,11 +174,16 @@ class Run:
         # The last step has a point of the curve, and a pass over the whole validation set.
         if self.module.history.validated_step != trainer.global_step:
             trainer.validate(self.module, datamodule=batches, verbose=False)
+        self.rests = trainer.global_step < config.trainer.max_steps and self.module.is_finite()
+        if self.rests:
+            return
         if self.module.portion is not None:
             self.module.last_pass = True
             trainer.validate(self.module, datamodule=batches, verbose=False)
         if data.test is not None:
             trainer.test(self.module, datamodule=batches, verbose=False)
+        if config.trainer.keep == "weights" and self.world.is_rank_zero:
+            keep_weights(self.run_dir)
 
     def _build_loggers(self) -> RunLoggers:
         run = logged_run(self.run_dir, self.config, provenance()["commit"], code_patch())
@@ -183,7 +195,7 @@ class Run:
         assert self.device is not None
         several = STRATEGIES.get(self.device.strategy)
         callbacks: list[Callback] = [
-            Checkpoints(self.run_dir, trainer.checkpoint_every),
+            Checkpoints(self.run_dir, trainer),
             StopAtBadNumbers(),
             KeepDocumentLosses(self.run_dir, batches),
             Interruption(self.run_dir, self.signals, self.world, self.begun),
@@ -196,9 +208,9 @@ class Run:
             devices=self.world.size,
             strategy=several() if several else "auto",
             precision=self.device.precision,  # type: ignore[arg-type]
-            max_steps=trainer.max_steps,
+            max_steps=self.last_step,
             max_epochs=-1,
-            val_check_interval=min(trainer.val_every, trainer.max_steps),
+            val_check_interval=min(trainer.val_every, self.last_step),
             check_val_every_n_epoch=None,
             num_sanity_val_steps=0,
             logger=self.loggers.loggers if self.loggers else False,
@@ -241,7 +253,7 @@ class Run:
                 raise
         finally:
             if self.loggers is not None:
-                self.loggers.finish(0 if status == DONE else 1, result)
+                self.loggers.finish(0 if status == DONE or self.rests else 1, result)
 
     def _facts(self) -> dict[str, Any]:
         known = {**self.identity.hashes, "wall_seconds": time.perf_counter() - self.started}

@@ -114,7 +114,7 @@ def _losses(history: History, vocab_size: int, done: bool) -> dict[str, Any]:
         "outcome_step": step,
         "val_loss": loss,
         "val_tokens": history.validation_tokens,
-        "curve_loss": history.curve.get("val/loss") if done else None,
+        "curve_loss": history.curve.get("val/loss"),
         "curve_tokens": history.curve_tokens,
         "best_val_loss": None if history.best_step is None else history.best_validation_loss,
         "best_step": history.best_step,

@@ -68,7 +68,13 @@ def whole_run(text_file: Path, cache_dir: Path, tmp_path_factory: pytest.TempPat
         optimizer=AdamW(),
         schedule=Constant(),
         trainer=TrainerConfig(
-            STEPS, "cpu", threads=1, val_every=4, log_every=1, checkpoint_every=EVERY
+            STEPS,
+            "cpu",
+            threads=1,
+            val_every=4,
+            log_every=1,
+            checkpoint_every=EVERY,
+            keep="checkpoints",
         ),
         logger=NoLogger(),
         cache_dir=str(cache_dir),

@@ -120,6 +120,7 @@ def test_each_planned_run_has_its_state_in_declared_order(plan: Plan) -> None:
         "failed": 1,
         "interrupted": 1,
         "waiting": 2,
+        "ended": 0,
         "done": 1,
     }
     assert status.remaining == 4
@@ -347,6 +348,7 @@ def test_a_thousand_runs_are_counted(plan: Plan) -> None:
         "failed": 0,
         "interrupted": 200,
         "waiting": 200,
+        "ended": 0,
         "done": 600,
     }
 
@@ -416,3 +418,26 @@ def test_what_changed_just_now_is_read_again(plan: Plan, monkeypatch: pytest.Mon
         state = sweep_status(folder).runs[0].state
         write_result(folder / "a-s0", Result("done", "a", 0, steps=100))
     assert state == "done"
+
+
+def test_a_line_for_the_run_that_ended_looks_at_that_run(
+    plan: Plan, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    folder = plan("a-s0", "a-s1", "a-s2")
+    end(folder / "a-s0", wall=5.0)
+    monkeypatch.setattr(progress, "LOOKING_SHARE", 1e-12)
+    first = progress_line(folder, 1, folder / "a-s0")
+    assert first == progress_line(folder, 1) == "1 of 3 done, 2 left; about 20 s left"
+    looks = []
+    monkeypatch.setattr(progress, "sweep_status", lambda path: looks.append(path))
+    end(folder / "a-s1", wall=5.0)
+    assert progress_line(folder, 1, folder / "a-s1") == "2 of 3 done, 1 left; about 10 s left"
+    end(folder / "a-s2", "failed")
+    assert progress_line(folder, 1, folder / "a-s2") == "2 of 3 done, 1 failed"
+    assert looks == []
+    # A run that was planned since then is not known yet: all are looked at.
+    monkeypatch.setattr(progress, "sweep_status", sweep_status)
+    rows = [SweepRow("a", seed, f"a-s{seed}") for seed in range(4)]
+    write_sweep(folder, SweepRecord("grid", runs=rows))
+    end(folder / "a-s3")
+    assert progress_line(folder, 1, folder / "a-s3") == "3 of 4 done, 1 failed"

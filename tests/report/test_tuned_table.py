@@ -6,6 +6,8 @@ import csv
 import io
 import json
 import math
+from dataclasses import replace
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -24,6 +26,8 @@ from lm_experiments.report.table.json_table import json_text
 from lm_experiments.report.table.notes import notes
 from lm_experiments.report.table.rows import Row
 from lm_experiments.report.table.warnings import warnings
+from lm_experiments.rundir.metrics import write_rows
+from lm_experiments.rundir.results import read_result, write_result
 from lm_experiments.rundir.study import Tuning
 
 SEEDS = (100, 101, 102)
@@ -174,3 +178,42 @@ def test_an_arm_of_which_nothing_trained_with_every_seed_is_named(tuned: StudyFa
         tuned.trials["silu", seed, rate] = math.inf
     [line] = [line for line in warnings(table_of(tuned)) if "noise of tuning" in line]
     assert "p of silu, as no value trained with every tuning seed." in line
+
+
+def halve(folder: Path) -> None:
+    """Let all trials but the chosen ones have ended at the rung, where their losses are known."""
+    values = json.loads((folder / "sweep.json").read_text())
+    values["study"]["tune"]["halving"] = True
+    (folder / "sweep.json").write_text(json.dumps(values))
+    chosen = {arm: found["value"] for arm, found in values["study"]["tune"]["chosen"].items()}
+    for row in values["runs"]:
+        run = folder / row["directory"]
+        found = read_result(run)
+        if row["role"] == "tune" and found is not None:
+            (run / "config.yaml").write_text("trainer:\n  max_steps: 800\n")
+            write_rows(run / "metrics.jsonl", [{"step": 100, "val/loss": found.val_loss}])
+            if row["setting"]["optimizer.lr"] != chosen[row["arm"]]:
+                write_result(run, replace(found, status="ended", val_loss=None, outcome=None))
+
+
+def test_what_halving_ended_is_told_and_the_noise_is_that_of_its_rung(tuned: StudyFactory) -> None:
+    folder = tuned.whole()
+    whole = difference(build_table(collect(folder)), "silu")
+    halve(folder)
+    table = build_table(collect(folder))
+    row = row_of(table, "silu")
+    assert row.tuned is not None
+    assert (row.tuned.noise, row.tuned.sensitivity) == (choice_noise(list(CLOSE.values())), None)
+    assert difference(table, "silu").half_width == whole.half_width
+    trials = len(table.sweep.trials)
+    ended = trials - 3 * len(table.rows)
+    [line] = [line for line in notes(table) if line.startswith("Halving ended")]
+    assert line.startswith(f"Halving ended {ended} of {trials} trials")
+    assert any("as it was at the first rung" in line for line in notes(table))
+    assert not any("noise of tuning" in line for line in warnings(table))
+    assert draw_sensitivity(table, folder / "sensitivity.png")
+    trial = next(run for run in table.sweep.trials if run.arm == "silu")
+    (trial.directory / "metrics.jsonl").unlink()
+    again = row_of(build_table(collect(folder)), "silu").tuned
+    assert again is not None
+    assert again.noise is None

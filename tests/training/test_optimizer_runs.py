@@ -54,6 +54,7 @@ def test_a_run_that_was_cut_off_ends_with_the_same_weights_and_state(
     train: Callable[..., Any], arm: list[str]
 ) -> None:
     command = [*arm, "name=cut", "trainer.max_steps=6", "trainer.checkpoint_every=3"]
+    command.append("trainer.keep=checkpoints")
     assert train(*command).code == 0
     straight, logged = checkpoint("cut"), rows("cut")
     newest = newest_checkpoint(only_run("cut"))

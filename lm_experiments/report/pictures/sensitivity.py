@@ -62,8 +62,9 @@ class Response:
 def draw_sensitivity(table: Table, path: Path) -> bool:
     """Write the picture as PNG; False, and no file, without trials that have ended.
 
-    Left: mean validation loss of each value tried, the chosen one filled, failed ones as crosses
-    on the upper edge. Right: the expected best of k trials (Dodge et al. 2019).
+    Left: mean validation loss of each value trained to the end, the chosen one filled, failed ones
+    as crosses on the upper edge. Right: the expected best of k trials (Dodge et al. 2019), which
+    halving leaves unknown.
     """
     found = responses(table)
     if table.tune is None or not found:
@@ -96,7 +97,9 @@ def _response(table: Table, tuning: Tuning, row: Row) -> Response:
     means = {value: fmean(trials[value]) for value in sorted(trials)}
     losses = {value: mean if math.isfinite(mean) else None for value, mean in means.items()}
     sensitivity = row.tuned.sensitivity if row.tuned else None
-    return Response(row.arm, losses, tuple(chain(*trials.values())), row.chosen, sensitivity)
+    # The best of k trials is not known of those that halving left.
+    bought = () if tuning.halving else tuple(chain(*trials.values()))
+    return Response(row.arm, losses, bought, row.chosen, sensitivity)
 
 
 def focus(found: Sequence[Response]) -> tuple[float, float]:
@@ -166,7 +169,7 @@ def _line(axes: Axes, response: Response, style: LineStyle, order: int) -> None:
     axes.plot(above, [top] * len(above), "^", markersize=5, **look)
     choice = response.choice
     if choice is not None and (loss := response.losses.get(choice.value)) is not None:
-        outward = "<" if choice.value == min(response.losses) else ">"
+        outward = "<" if choice.edge == "low" else ">"
         mark = outward if choice.edge else "o"
         axes.plot([choice.value], [loss], mark, markersize=9, markeredgecolor="white", **look)
 

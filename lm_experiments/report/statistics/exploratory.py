@@ -3,7 +3,8 @@
 A test keeps its level only where what is tested, and on how many seeds, did not follow from the
 results. The ledger of a sweep tells what was declared when, and which tables were shown before.
 Runs taken from another sweep had been seen there: a contrast of which one seed has both runs from
-elsewhere is exploratory, unless it was declared before they ended, here or there.
+elsewhere is exploratory, unless it was declared before they ended, here or there. Trials that
+halving ended make nothing exploratory: the rule was declared before, and no trial is reported.
 """
 
 from __future__ import annotations

@@ -11,6 +11,10 @@ from typing import TYPE_CHECKING
 from lm_experiments.report.collect import Run, Sweep
 from lm_experiments.report.statistics.contrasts import Contrast, widened
 from lm_experiments.report.statistics.tuning import FEWEST_TUNING_SEEDS
+from lm_experiments.rundir.live import max_steps_of
+from lm_experiments.rundir.metrics import loss_at
+from lm_experiments.rundir.names import METRICS
+from lm_experiments.rundir.study import Tuning
 
 if TYPE_CHECKING:
     from lm_experiments.report.statistics.tuning_noise import ChoiceNoise
@@ -24,8 +28,9 @@ class Tuned:
 
     `edge` tells that the chosen value is the smallest or the largest of the grid. `noise` is that
     of the choice, over `seeds` tuning seeds; None with fewer than `FEWEST_TUNING_SEEDS`, and
-    where no value trained with all of them. `sensitivity` is the mean excess loss over the grid
-    (nats per token, Wortsman et al. 2023), None where the loss at the start is not known.
+    where no value trained with all of them. With halving, it is the noise at the first rung, the
+    last that all values reached. `sensitivity` is the mean excess loss over the grid (nats per
+    token, Wortsman et al. 2023), None where the loss at the start, or of a value, is not known.
     """
 
     edge: bool
@@ -47,7 +52,10 @@ def tuned_arms(sweep: Sweep, metric: str) -> dict[str, Tuned]:
         cells = [[trials.get((value, seed)) for seed in tune.seeds] for value in tune.grid]
         runs = [[run for run in row if run and run.finished] for row in cells]
         whole = all(len(row) == len(tune.seeds) for row in runs)
-        noise = _noise(runs, metric) if whole else None
+        losses = _losses(runs, metric) if whole else None
+        if losses is None and metric == "val_loss":
+            losses = _losses_at_rung(tune, cells)
+        noise = _noise(losses) if losses else None
         known = _sensitivity(runs) if whole and metric == "val_loss" else None
         found[arm] = Tuned(chosen.edge is not None, len(tune.seeds), noise, known)
     return found
@@ -79,10 +87,26 @@ def _losses(runs: list[list[Run]], metric: str) -> list[list[float]]:
     return [[math.inf if loss is None else loss for loss in row] for row in values]
 
 
-def _noise(runs: list[list[Run]], metric: str) -> ChoiceNoise | None:
+def _losses_at_rung(tune: Tuning, cells: list[list[Run | None]]) -> list[list[float]] | None:
+    """The losses at the first rung of halving, (values, tuning seeds); None where one lacks."""
+    if not tune.halving or any(run is None for row in cells for run in row):
+        return None
+    found = [[_loss_at_rung(tune, run) for run in row if run] for row in cells]
+    whole = all(loss is not None for row in found for loss in row)
+    return [[loss for loss in row if loss is not None] for row in found] if whole else None
+
+
+def _loss_at_rung(tune: Tuning, run: Run) -> float | None:
+    max_steps = max_steps_of(run.directory)
+    loss = loss_at(run.directory / METRICS, tune.rungs(max_steps)[0]) if max_steps else None
+    if loss is None:
+        return math.inf if run.failing else None
+    return loss if math.isfinite(loss) else math.inf
+
+
+def _noise(losses: list[list[float]]) -> ChoiceNoise | None:
     from lm_experiments.report.statistics.tuning_noise import choice_noise
 
-    losses = _losses(runs, metric)
     trained = any(all(map(math.isfinite, row)) for row in losses)
     return choice_noise(losses) if trained and len(losses[0]) >= FEWEST_TUNING_SEEDS else None
 

@@ -7,6 +7,8 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Literal
 
+from lm_experiments.rundir.study import half
+
 FEWEST_TUNING_SEEDS = 3  # Fewer say nothing about how the choice would vary.
 
 
@@ -24,13 +26,34 @@ class Best:
     edge: Literal["low", "high"] | None
 
 
-def pick_best(grid_losses: Mapping[float, Sequence[float | None]]) -> Best:
+def pick_best(
+    grid_losses: Mapping[float, Sequence[float | None]], grid: Sequence[float] = ()
+) -> Best:
     """The value with the lowest mean loss over its tuning seeds; of equals, the smallest value.
 
     `grid_losses` holds each value's trial losses (nats per token), None or non-finite where the
     trial failed. A value with a failed trial loses to every value with fewer, whatever its mean.
-    Raises `ValueError` when there is no trial or the values did not get equally many.
+    `grid` is what was tried, where some of it ended before. Raises `ValueError` when there is no
+    trial or the values did not get equally many.
     """
+    failed, loss, best = _ranked(grid_losses)[0]
+    low, high = min(grid or grid_losses), max(grid or grid_losses)
+    edge: Literal["low", "high"] | None = None
+    if low < high:
+        edge = "low" if best == low else "high" if best == high else None
+    return Best(best, loss if math.isfinite(loss) else None, failed, edge)
+
+
+def better_half(grid_losses: Mapping[float, Sequence[float | None]]) -> list[float]:
+    """The values that go on by halving, the best first; ranked, and raising, as in `pick_best`."""
+    ranked = _ranked(grid_losses)
+    return [value for _, _, value in ranked[: half(len(ranked))]]
+
+
+def _ranked(
+    grid_losses: Mapping[float, Sequence[float | None]],
+) -> list[tuple[int, float, float]]:
+    """The failures, mean loss and value of each value, the best first."""
     counts = {len(losses) for losses in grid_losses.values()}
     if not counts or 0 in counts or len(counts) > 1:
         found = [f"{len(losses)} ({value:g})" for value, losses in grid_losses.items()]
@@ -43,12 +66,7 @@ def pick_best(grid_losses: Mapping[float, Sequence[float | None]]) -> Best:
         finite = [loss for loss in losses if loss is not None and math.isfinite(loss)]
         mean = math.fsum(finite) / len(finite) if finite else math.inf
         ranked.append((len(losses) - len(finite), mean, value))
-    failed, loss, best = min(ranked)
-    low, high = min(grid_losses), max(grid_losses)
-    edge: Literal["low", "high"] | None = None
-    if low < high:
-        edge = "low" if best == low else "high" if best == high else None
-    return Best(best, loss if math.isfinite(loss) else None, failed, edge)
+    return sorted(ranked)
 
 
 def expected_best(losses: Iterable[float]) -> list[float]:

@@ -23,7 +23,7 @@ from lm_experiments.report.table.text_notes import text_notes
 from lm_experiments.report.table.warnings import listed, warnings
 from lm_experiments.rundir.ledger import taken_from
 from lm_experiments.rundir.names import LOG
-from lm_experiments.rundir.results import FAILED, WAITING
+from lm_experiments.rundir.results import ENDED, FAILED, WAITING
 from lm_experiments.rundir.study import FEWEST_SEEDS, Tuning
 from lm_experiments.rundir.words import counted
 
@@ -206,13 +206,21 @@ def _tuning(table: Table) -> list[str]:
     if tuning is None:
         return []
     if not tuning.chosen:
-        finished = sum(run.finished for run in trials)
+        finished = sum(run.over for run in trials)
         return [f"Tuning of {tuning.key} is UNFINISHED: {finished} of {len(trials)} trials so far."]
     edges = [row.arm for row in table.rows if row.chosen and row.chosen.edge]
     lines = [f"Tuned for every arm alone: {tuning.key} over {_budget(tuning, trials)}."]
+    at_rung = ""
+    if ended := sum(run.status == ENDED for run in trials):
+        at_rung = " as it was at the first rung, the last that all values reached"
+        lines.append(
+            f"Halving ended {ended} of {len(trials)} trials, the worse half of each arm's values "
+            "at an eighth and at half of the steps; none of them is compared with a whole run."
+        )
     if any(row.tuned and row.tuned.noise for row in table.rows):
         lines.append(
-            "Intervals and p at own best hold the noise of the choice, from resampled tuning seeds."
+            f"Intervals and p at own best hold the noise of the choice{at_rung}, from resampled "
+            "tuning seeds."
         )
     if any(row.tuned and row.tuned.sensitivity is not None for row in table.rows):
         lines.append(
