@@ -13,6 +13,7 @@ from lm_experiments.invocation import CONSOLE_SCRIPT
 COMMANDS = {
     "train": "train one run, or with -m a sweep",
     "table": "print the table of a sweep and write its files",
+    "dashboard": "create a view and a report of a sweep in W&B",
     "status": "show where a sweep stands",
     "components": "list the components that can be chosen",
     "generate": "write text with a trained run",
