@@ -3,13 +3,16 @@
 import difflib
 from collections.abc import Iterable
 
-# The extra of this package that a launcher or a sweeper of Hydra's needs.
+# The extra of this package that a choice or a command needs.
 EXTRAS = {
     "hydra/launcher=ray": "ray",
     "hydra/launcher=slurm": "slurm",
     "hydra/launcher=submitit_slurm": "slurm",
     "hydra/launcher=submitit_local": "slurm",
     "hydra/sweeper=optuna": "optuna",
+    "scripts/dashboard.py": "dashboard",
+    "logger=tensorboard": "tensorboard",
+    "logger=mlflow": "mlflow",
 }
 
 

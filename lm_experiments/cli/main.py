@@ -14,6 +14,7 @@ COMMANDS = {
     "train": "train one run, or with -m a sweep",
     "table": "print the table of a sweep and write its files",
     "report": "write the page of a sweep",
+    "dashboard": "create a view and a report of a sweep in W&B",
     "status": "show where a sweep stands",
     "components": "list the components that can be chosen",
     "generate": "write text with a trained run",

@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import argparse
+import tempfile
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 
 from lm_experiments.cli.arguments import answered, script_parser
 from lm_experiments.errors import InputError
 from lm_experiments.report import Report, merged_report, show_report, write_report
+from lm_experiments.training.wandb.offline import PREFIX
 
 USAGE = (
     "%(prog)s runs/NAME [runs/NAME ...] [--baseline ARM] [--allow-mixed] [--out FOLDER] [--check]"
@@ -28,6 +31,9 @@ Several folders make one table: arms that are configured alike are one arm, and 
 two of them counts once. Such a table has no declaration of its own, so that it is exploratory, and
 it is written only where --out says.
 
+wandb:ENTITY/PROJECT/GROUP makes the very same table of what W&B has of a sweep, from whole
+histories; the folder that it is written as goes into the one that --out names.
+
 --check writes nothing. It reads every run again and answers what a reviewer would ask: whether
 hashes, seeds, contrasts and losses are what was declared, and whether each loss is that of the
 run's checkpoint, computed anew. The exit status is 1 where an answer is no."""
@@ -37,6 +43,7 @@ examples:
   python scripts/table.py runs/grid --baseline "post relu sinusoidal"
   python scripts/table.py runs/grid --allow-mixed
   python scripts/table.py runs/grid runs/more_seeds --out runs/both
+  python scripts/table.py wandb:me/lm_experiments/grid --out fetched
   python scripts/table.py runs/grid --check
 """
 
@@ -54,7 +61,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 def add_options(parser: argparse.ArgumentParser) -> None:
     """Add what says which table is meant."""
-    parser.add_argument("sweeps", metavar="runs/NAME", nargs="+", help="the folder of a sweep")
+    parser.add_argument(
+        "sweeps", metavar="runs/NAME", nargs="+", help="the folder of a sweep, or wandb:..."
+    )
     parser.add_argument(
         "--baseline",
         metavar="ARM",
@@ -67,7 +76,9 @@ def add_options(parser: argparse.ArgumentParser) -> None:
         help="draw runs that differ in data, code, evaluation or budget, with a warning",
     )
     parser.add_argument(
-        "--out", metavar="FOLDER", help="write the table of several sweeps into this folder"
+        "--out",
+        metavar="FOLDER",
+        help="write the table of several sweeps, or the sweep of wandb:..., into this folder",
     )
 
 
@@ -85,10 +96,24 @@ def report_of(options: argparse.Namespace) -> Report:
 
 def _answer(options: argparse.Namespace) -> int:
     folder, *more = options.sweeps
+    if folder.startswith(PREFIX) and not more:
+        return _from_wandb(folder, options)
     if options.check:
         # Imports torch, which a table needs not.
         from lm_experiments.cli.check import check_sweep
 
         return check_sweep(Path(folder), more)
     show_report(report_of(options))
+    return 0
+
+
+def _from_wandb(source: str, options: argparse.Namespace) -> int:
+    """Make the table of a sweep's records in W&B; they are kept where --out says."""
+    # Imports torch, which a table of folders needs not.
+    from lm_experiments.study.wandb_source import fetch
+
+    with tempfile.TemporaryDirectory() as temporary:
+        folder = fetch(source, Path(options.out or temporary))
+        report = write_report(folder, options.baseline, options.allow_mixed)
+        show_report(report if options.out else replace(report, files=()))
     return 0

@@ -117,7 +117,8 @@ class Estimates:
 
 def _start_seconds(config: RunConfig) -> float:
     device = find_device(config)
-    logging = WANDB_SECONDS if config.logger.name == "wandb" else 0.0
+    wandb = any(part.name == "wandb" for part in config.logger.parts)
+    logging = WANDB_SECONDS if wandb else 0.0
     return START_SECONDS[device.type] + logging + COMPILE_SECONDS * device.compile
 
 

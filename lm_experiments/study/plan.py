@@ -138,6 +138,7 @@ def checked(values: Mapping[str, Any]) -> RunConfig:
     if known["arm"] is None:
         known["arm"] = arm_label(known["arm_overrides"])
     config = run_config({**known, "model": model})
+    config.logger.check()
     count(config.model)
     find_device(config)
     return config

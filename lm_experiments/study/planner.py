@@ -328,8 +328,9 @@ def _report(runs: Sequence[PlannedRun]) -> None:
             raise InputError(f"another command has taken {folder} over, without {lost[0]}.")
         report = write_report(folder)
         show_report(report)
-        if isinstance(logger := runs[0].config.logger, WandbConfig):
-            summarize(folder, report, logger)
+        for logger in runs[0].config.logger.parts:
+            if isinstance(logger, WandbConfig):
+                summarize(folder, report, logger)
     except (InputError, OSError) as error:
         print(f"No table: {error}")
     print_offline(folder)

@@ -251,7 +251,8 @@ def _logging(
     """Return where the runs are logged beside their directories."""
     slots = launcher.at_once if launcher is not None else 1
     at_once = len(waiting) if slots is None else min(slots, len(waiting))
-    return runs[0].config.logger.plan(runs[0].directory.parent.name, at_once)
+    sweep = runs[0].directory.parent.name
+    return [line for part in runs[0].config.logger.parts for line in part.plan(sweep, at_once)]
 
 
 def _counts(runs: Sequence[PlannedRun], waiting: Sequence[PlannedRun]) -> str:

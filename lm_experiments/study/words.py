@@ -35,6 +35,16 @@ _UNREAD = {
 }
 
 
+def _loggers_apart(words: Sequence[str]) -> list[str]:
+    """Return the words with ``logger=[A,B]`` as Hydra can compose it: ``logger=A``, and also B."""
+    found = []
+    for text in words:
+        names = re.fullmatch(r"logger=\[([\w\s,]+)\]", text)
+        first, *others = re.split(r"\s*,\s*", names[1].strip()) if names else [""]
+        found += [f"logger={first}", f"logger.also=[{','.join(others)}]"] if names else [text]
+    return found
+
+
 def prepared_words(words: Sequence[str]) -> list[str]:
     """Return the words of a command line as Hydra is to read them; InputError refuses one.
 
@@ -42,7 +52,7 @@ def prepared_words(words: Sequence[str]) -> list[str]:
     """
     options, rest = parted(words)
     # Hydra reads them in no other order.
-    words = [*options, *rest]
+    words = [*options, *_loggers_apart(rest)]
     _check_flags(words)
     check_words(_without_search(words))
     studies = [text for text in words if text.startswith("study=")]

@@ -147,12 +147,18 @@ def build_loggers(
     `resume_step` is the global step of the checkpoint the run continues from, -1 when it starts
     over. Rows on disk that W&B lacks are sent, and no row is sent twice.
     """
-    jsonl = JsonlLogger(run.directory, resume_step)
+    loggers: list[Logger] = [JsonlLogger(run.directory, resume_step)]
     metrics = run.directory / METRICS
     continued = (run.directory / ID_FILE).is_file() and metrics.is_file()
-    mirror = config.build(run)
-    if not isinstance(mirror, WandbMirror):
-        return RunLoggers([jsonl, mirror] if mirror else [jsonl], "none")
-    if continued and mirror.mode != "disabled":
-        mirror.bring_level(read_rows(metrics))
-    return RunLoggers([jsonl, mirror], mirror.mode)
+    mode = "none"
+    for part in config.parts:
+        logger = part.build(run, resume_step)
+        loggers += [logger] if logger else []
+        if isinstance(logger, WandbMirror):
+            mode = logger.mode
+            if continued and mode != "disabled":
+                logger.bring_level(read_rows(metrics))
+        elif logger and part.anew:
+            for row in read_rows(metrics):
+                logger.log_metrics({k: v for k, v in row.items() if k != "step"}, row["step"])
+    return RunLoggers(loggers, mode)

@@ -123,7 +123,7 @@ def keyed(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def runs(name: str) -> list[Path]:
-    return sorted(path for path in Path("runs", name).glob("[!.]*") if path.is_dir())
+    return sorted(path.parent for path in Path("runs", name).glob("*/config.yaml"))
 
 
 def warnings(run: Path) -> list[str]:
