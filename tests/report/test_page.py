@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from dataclasses import dataclass, field
 from html.parser import HTMLParser
 from pathlib import Path
@@ -251,6 +252,9 @@ def test_it_is_written_again_once_a_minute_and_is_no_look(
         now[0] = second
         interim.refresh(root)
         assert page.exists() is written
+    now[0] += EVERY_SECONDS
+    interim.refresh(root)
+    assert re.search(r"page is of \d{4}-\d\d-\d\d \d\d:\d\d:\d\d UTC and", page.read_text("utf-8"))
     assert LOOK not in [entry.event for entry in read_ledger(root)]
 
 

@@ -62,6 +62,7 @@ def test_a_sweep_trains_every_combination_once(train: Callable[..., Any]) -> Non
     assert "8 done, 0 failed" in first.out
     assert (folder / "table.md").exists()
     assert (folder / "curves.png").exists()
+    assert "4 arms, 8 of 8 runs finished" in (folder / "report.html").read_text()
 
     before = {path: path.stat().st_mtime_ns for path in folder.glob("*/*.json*")}
     again = train(*GRID, "seed=0,1", "name=grid")

@@ -87,7 +87,7 @@ def cost_sentence(sweep: Sweep) -> str:
     """Return what all runs took together, trials of tuning included."""
     runs = [run for run in runs_of(sweep) if run.result.seconds is not None]
     if not runs:
-        return "No run has ended yet, so that nothing is known of the cost."
+        return "What these runs took is not known yet."
     seconds, flops = _total(runs, "seconds"), _total(runs, "train_flops")
     tuning = [run for run in runs if run.role == TUNE]
     trials = f"; {duration(_total(tuning, 'seconds'))} of it were spent on tuning" if tuning else ""
@@ -203,8 +203,9 @@ def _failure(run: Run) -> Failure:
     step = run.result.outcome_step
     at = "" if step is None else f" at step {step:,}"
     error = run.result.error
-    name = (error and error.traceback) or LOG
-    return Failure(f"{run.arm}, seed {run.seed}: {run.outcome}{at}", run.error, _tail(run, name))
+    log = _tail(run, (error and error.traceback) or LOG)
+    setting = "".join(f" {key}={value:g}" for key, value in run.setting.items())
+    return Failure(f"{run.arm}, seed {run.seed}{setting}: {run.outcome}{at}", run.error, log)
 
 
 def _tail(run: Run, name: str) -> str:

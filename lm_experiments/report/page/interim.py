@@ -36,7 +36,5 @@ class InterimPage:
 
 def write_interim(folder: Path) -> None:
     """Write the page of a sweep that goes on; `InputError` as for its table."""
-    page = page_html(
-        build_table(collect(folder)), utc().replace("+00:00", " UTC").replace("T", " ")
-    )
-    write_atomically(folder / PAGE, page)
+    now = utc()[:19].replace("T", " ") + " UTC"
+    write_atomically(folder / PAGE, page_html(build_table(collect(folder)), now))

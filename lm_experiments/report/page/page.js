@@ -108,7 +108,7 @@
 
   function sensitivity(fig, width) {
     const traces = fig.arms.map(({ arm, x, y, chosen }) => line(arm, x, y, {
-      marker: { color: color(arm), symbol: looks[arm].mark, size: x.map((value) => (value === chosen ? 14 : 7)) },
+      marker: { color: color(arm), symbol: looks[arm].mark, size: x.map((value) => (value === chosen ? 14 : 7)), opacity: 1, line: { width: 0 } },
     }));
     const values = [...new Set(fig.arms.flatMap(({ x }) => x))];
     return [traces, layout(width, 400, {
