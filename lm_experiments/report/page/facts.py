@@ -19,7 +19,7 @@ from lm_experiments.rundir.ledger import COMMAND, DECLARED, LOOK, Entry
 from lm_experiments.rundir.metrics import read_rows
 from lm_experiments.rundir.names import LOG, SAMPLES
 from lm_experiments.rundir.study import TUNE
-from lm_experiments.rundir.sweeps import command_here
+from lm_experiments.rundir.sweeps import command_here, read_sweep
 from lm_experiments.rundir.words import counted, duration, size
 
 # What is shown of each: a page stays small whatever its runs have written.
@@ -137,8 +137,9 @@ def checks(sweep: Sweep) -> list[Answer]:
 
 def commands(sweep: Sweep) -> list[str]:
     """Return what trains the runs again, or continues them: one command for each sweep."""
-    found = (command_here(part.directory) for part in sweep.parts or (sweep,))
-    return [command for command in found if command]
+    folders = [part.directory for part in sweep.parts or (sweep,)]
+    found = [(folder, read_sweep(folder)) for folder in folders]
+    return [command_here(folder, record) for folder, record in found if record and record.command]
 
 
 def provenance(sweep: Sweep) -> dict[str, str]:
