@@ -8,7 +8,14 @@ from functools import partial
 import torch
 
 from lm_experiments.benchmark.peers import BATCH_SIZE, SHAPE, random_batch
-from lm_experiments.benchmark.rounds import Measurement, device, measure, synchronise, timed
+from lm_experiments.benchmark.rounds import (
+    Measurement,
+    device,
+    measure,
+    precision,
+    synchronise,
+    timed,
+)
 from lm_experiments.benchmark.step import PlainStep
 from lm_experiments.model import ModelConfig, build_model
 from lm_experiments.training.allocation import keep_freed_memory
@@ -23,7 +30,7 @@ def compilation(rounds: int) -> Measurement:
 def compare(shape: ModelConfig, batch_size: int, rounds: int) -> Measurement:
     """Time eager and compiled steps of one shape; see `compilation`."""
     keep_freed_memory()
-    micro = best_micro_batch(shape, batch_size, device().type, "32-true")
+    micro = best_micro_batch(shape, batch_size, device().type, precision())
     batch = [part.to(device()) for part in random_batch(shape, batch_size)]
     steps = {}
     for name in ("eager", "compiled"):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import math
 import tempfile
 from pathlib import Path
@@ -14,7 +15,7 @@ from lm_experiments.benchmark.step import PlainStep
 from lm_experiments.data import EvaluationBatches, TrainingBatches, prepare
 from lm_experiments.model import build_model
 from lm_experiments.training.allocation import keep_freed_memory
-from lm_experiments.training.config import RunConfig, TrainerConfig
+from lm_experiments.training.config import BatchConfig, RunConfig, TrainerConfig
 from lm_experiments.training.devices import find_device
 
 STEP, PASS = "ten training steps", "a pass over the validation set"
@@ -24,7 +25,8 @@ STEPS = 10
 def evaluation(rounds: int) -> Measurement:
     """Time training steps and passes over the validation set, of the default run."""
     with tempfile.TemporaryDirectory() as folder:
-        return compare(run_config(TrainerConfig(), Path(folder)), rounds)
+        config = run_config(TrainerConfig(), Path(folder))
+        return compare(dataclasses.replace(config, data=BatchConfig()), rounds)
 
 
 def compare(config: RunConfig, rounds: int) -> Measurement:

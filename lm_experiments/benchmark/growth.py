@@ -27,7 +27,7 @@ BASE: dict[str, int] = {
 # The least tokens of a step: longer contexts are one sequence.
 TOKENS = 1024
 # What a step may cost at most, in FLOPs, so that a round takes seconds.
-MOST_FLOPS = {"cpu": 4e11, "cuda": 4e14}
+MOST_FLOPS = {"cpu": 4e11, "cuda": 1e14}
 CHART = Path("growth.png")
 
 
@@ -78,7 +78,7 @@ def compare(axes: Iterable[Axis], rounds: int, most_flops: float, chart: Path) -
     notes = [f"time and theory are per token; the chart is {chart}"]
     if skipped:
         notes.append(f"left out, as a step takes too long here: {', '.join(skipped)}")
-    title = "Seconds per 1,000 tokens of a training step, float32, and its memory."
+    title = "Seconds per 1,000 tokens of a training step, and its memory."
     rows = [timing for found in timings.values() for timing in found]
     return Measurement(title, rows, rounds, 1000, notes, "the first of its axis")
 

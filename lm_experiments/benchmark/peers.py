@@ -13,7 +13,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from lm_experiments.benchmark.rounds import Measurement, device, measure, timed
+from lm_experiments.benchmark.rounds import Measurement, device, measure, precision, timed
 from lm_experiments.benchmark.step import PlainStep, SummedLoss
 from lm_experiments.errors import InputError
 from lm_experiments.model import ModelConfig, build_model
@@ -31,7 +31,7 @@ LOSS_TOLERANCE = 0.5
 
 
 def peers(rounds: int) -> Measurement:
-    """Time one step in float32: forward, backward, clipping, fused AdamW; eager, and compiled.
+    """Time one step: forward, backward, clipping, fused AdamW; eager, and compiled.
 
     Ours uses micro-batches and a chunked loss, as in every run. The others are timed with the
     whole batch, as their users do, and with our micro-batches. All have freed memory kept, as we.
@@ -55,7 +55,7 @@ def compare(
     shape: ModelConfig, batch_size: int, rounds: int, names: list[str], compiled: bool = False
 ) -> Measurement:
     """Time our step beside those of the peers ``names``, at any shape; see `peers`."""
-    micro = best_micro_batch(shape, batch_size, device().type, "32-true")
+    micro = best_micro_batch(shape, batch_size, device().type, precision())
     batch = [part.to(device()) for part in random_batch(shape, batch_size)]
     ours = build_model(shape, seed=0).to(device())
     if compiled:
@@ -72,7 +72,9 @@ def compare(
     if missing := [name for name in PEERS if name not in names]:
         notes.append(f"not installed: {', '.join(missing)}; type pip install -e '.[peers]'")
     how = "compiled" if compiled else "eager"
-    title = f"One training step of {batch_size} x {shape.context_length} tokens, float32, {how}."
+    title = (
+        f"One training step of {batch_size} x {shape.context_length} tokens, {precision()}, {how}."
+    )
     contestants = {name: timed(partial(step, *batch)) for name, step in steps.items()}
     timings = measure(contestants, rounds)
     return Measurement(title, timings, rounds, batch_size * shape.context_length, notes)

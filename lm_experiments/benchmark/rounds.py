@@ -94,6 +94,11 @@ def device_name() -> str:
     return torch.cuda.get_device_name() if torch.cuda.is_available() else "cpu"
 
 
+def precision() -> str:
+    """Return what steps are computed in there, as runs name it."""
+    return "bf16-mixed" if torch.cuda.is_available() else "32-true"
+
+
 def synchronise() -> None:
     """Wait for the GPU, if there is one."""
     if torch.cuda.is_available():

@@ -42,7 +42,9 @@ class PlainStep:
         total = torch.zeros((), device=inputs.device)
         for start in range(0, len(inputs), self.micro_batch_size):
             part = slice(start, start + self.micro_batch_size)
-            loss = self.loss(inputs[part], targets[part]) / targets.numel()
+            # As runs do on a GPU.
+            with torch.autocast("cuda", torch.bfloat16, enabled=inputs.is_cuda):
+                loss = self.loss(inputs[part], targets[part]) / targets.numel()
             loss.backward()  # type: ignore[no-untyped-call]
             total += loss.detach()
         clip_gradients(self.model.parameters(), self.optimizer.clip_norm)

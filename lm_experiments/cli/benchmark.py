@@ -53,6 +53,10 @@ SUBJECTS = {
     "eval": Subject("evaluation", "evaluation", 5, "the share of a run that is validation"),
     "checkpoint": Subject("checkpoint", "checkpoint", 5, "to save, verify and load, by size"),
     "planning": Subject("planning", "planning", 1, "the plan of a sweep by arms and seeds"),
+    "attention": Subject(
+        "attention", "attention", 10, "PyTorch's kernels, and whether they repeat"
+    ),
+    "determinism": Subject("determinism", "determinism", 6, "deterministic steps, trained twice"),
     "growth": Subject(
         "growth", "growth", 2, "time and memory by context, depth, width, vocabulary"
     ),

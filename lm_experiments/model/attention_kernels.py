@@ -18,7 +18,7 @@ from torch import Tensor
 from torch.nn.attention.flex_attention import BlockMask, create_block_mask, flex_attention
 
 from lm_experiments.model.documents import Location
-from lm_experiments.model.positions import Position
+from lm_experiments.model.positions import PairBias, Position
 
 # FlexAttention has no kernels for narrower heads.
 FLEX_HEAD_WIDTH = 16
@@ -36,7 +36,7 @@ class AttentionContext:
         causal: whether the mask is the plain causal mask; `mask` is then None.
         mask: a boolean mask, or an additive mask that includes the position bias; broadcast to
             (batch, heads, queries, keys). None if every query attends to all keys.
-        bias: the position bias, only with `block_mask`.
+        bias: the position bias of (head, query, key), only with `block_mask`.
         block_mask: the mask for FlexAttention, used instead of `mask`.
         softcap: scores become ``cap * tanh(scores / cap)`` before the bias is added; None for no
             cap.
@@ -46,7 +46,7 @@ class AttentionContext:
     phases: Tensor | None
     causal: bool = True
     mask: Tensor | None = None
-    bias: Tensor | None = None
+    bias: PairBias | None = None
     block_mask: BlockMask | None = None
     softcap: float | None = None
 
@@ -63,17 +63,22 @@ def attention_context(
 
     ``window`` is how many keys a query attends to, including itself; None for all earlier keys.
     """
-    bias = position.bias(location.query_positions, location.key_positions)
     if window is not None and window >= location.keys:
         window = None
-    plain = bias is None and window is None and location.key_documents is None and softcap is None
+    in_flex = location.positions.is_cuda and location.offset == 0 and head_width >= FLEX_HEAD_WIDTH
+    pairs = position.pair_bias() if in_flex else None
+    bias = None
+    if pairs is None:
+        bias = position.bias(location.query_positions, location.key_positions)
+    biased = pairs is not None or bias is not None
+    plain = not biased and window is None and location.key_documents is None and softcap is None
     if plain and (location.offset == 0 or location.queries == 1):
         return AttentionContext(position, phases, causal=location.offset == 0)
     # FlexAttention has no gradient for a learned bias.
-    fits_flex = location.offset == 0 and not (bias is not None and bias.requires_grad)
-    if location.positions.is_cuda and not plain and fits_flex and head_width >= FLEX_HEAD_WIDTH:
+    if in_flex and not (bias is not None and bias.requires_grad):
+        pairs = pairs if bias is None else functools.partial(_looked_up, bias)
         blocks = block_mask(location, window)
-        return AttentionContext(position, phases, False, None, bias, blocks, softcap)
+        return AttentionContext(position, phases, False, None, pairs, blocks, softcap)
     mask = boolean_mask(location, window)
     if bias is not None:
         mask = bias.masked_fill(~mask, -torch.inf)
@@ -94,19 +99,39 @@ def boolean_mask(location: Location, window: int | None) -> Tensor:
 
 def block_mask(location: Location, window: int | None) -> BlockMask:
     """Return the mask of `boolean_mask` as a FlexAttention block mask; without a cache only."""
-    documents = location.key_documents
+    documents, size = location.key_documents, location.queries
+    device = location.positions.device
+    if documents is None:
+        return _block_mask_of_all(size, window, device)
 
     def _attends(batch: Tensor, head: Tensor, query: Tensor, key: Tensor) -> Tensor:
-        mask = key <= query
-        if window is not None:
-            mask = mask & (query - key < window)
-        if documents is not None:
-            mask = mask & (documents[batch, query] == documents[batch, key])
-        return mask
+        same = documents[batch, query] == documents[batch, key]
+        return _reaches(window, query, key) & same
 
-    batch = None if documents is None else len(documents)
-    size = location.queries
-    return create_block_mask(_attends, batch, None, size, size, device=location.positions.device)
+    # Uncompiled, it holds every pair of positions.
+    create = create_block_mask if device.type == "cpu" else _compile(create_block_mask)
+    return cast(BlockMask, create(_attends, len(documents), None, size, size, device=device))
+
+
+@functools.lru_cache(maxsize=16)
+def _block_mask_of_all(size: int, window: int | None, device: torch.device) -> BlockMask:
+    """Return the block mask of a length and a window, made once for all batches."""
+
+    def _attends(batch: Tensor, head: Tensor, query: Tensor, key: Tensor) -> Tensor:
+        return _reaches(window, query, key)
+
+    # Training cannot use tensors that validation has made in inference mode.
+    with torch.inference_mode(False):
+        return create_block_mask(_attends, None, None, size, size, device=device)
+
+
+def _reaches(window: int | None, query: Tensor, key: Tensor) -> Tensor:
+    mask = key <= query
+    return mask if window is None else mask & (query - key < window)
+
+
+def _looked_up(bias: Tensor, head: Tensor, query: Tensor, key: Tensor) -> Tensor:
+    return bias[head, query, key]
 
 
 def attend(
@@ -173,7 +198,7 @@ def flex(
     def _score_mod(score: Tensor, b: Tensor, h: Tensor, q: Tensor, k: Tensor) -> Tensor:
         if softcap is not None:
             score = softcap * torch.tanh(score / softcap)
-        return score if bias is None else score + bias[h, q, k]
+        return score if bias is None else score + bias(h, q, k)
 
     # Eager FlexAttention materialises all scores. Inside a compiled model it is compiled anyway.
     eager = query.device.type == "cpu" or torch.compiler.is_compiling()

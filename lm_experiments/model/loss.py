@@ -6,6 +6,7 @@ positions at a time. The gradient of a chunk is computed with its loss, so nothi
 
 from __future__ import annotations
 
+import math
 from typing import Any, cast
 
 import torch
@@ -19,6 +20,9 @@ CHUNK_LOGITS = {"cpu": 1 << 21, "cuda": 1 << 27, "mps": 1 << 25}
 # Each chunk reads and writes the whole gradient of the head, vocabulary x d_model. By 1,024
 # positions its products take some hundred times as long as that.
 SHORTEST_CHUNK = 1024
+# On a GPU products are faster where rows begin at a multiple of so many elements, as those of
+# a vocabulary of 50,257 do not.
+ROW_MULTIPLE = {"cuda": 64}
 
 
 def chunk_length(vocab_size: int, device_type: str) -> int:
@@ -45,9 +49,12 @@ class _SumOfLosses(torch.autograd.Function):
         total = torch.zeros((), dtype=torch.float32, device=hidden.device)
         for start in range(0, len(hidden), chunk):
             part = slice(start, start + chunk)
-            logits = hidden[part] @ weight.T
-            loss, grad_logits = _loss_and_gradient(logits, targets[part], softcap, z_loss)
+            logits = _product(hidden[part], weight)
+            loss, gradient = _loss_and_gradient(logits, targets[part], softcap, z_loss)
             total += loss
+            # Written over the logits where their rows are longer, so that it is as fast to read.
+            same_rows = gradient.stride() == logits.stride()
+            grad_logits = gradient.to(logits.dtype) if same_rows else logits.copy_(gradient)
             torch.mm(grad_logits, weight, out=grad_hidden[part])
             if grad_weight.dtype == grad_logits.dtype:
                 grad_weight.addmm_(grad_logits.T, hidden[part])
@@ -65,10 +72,20 @@ class _SumOfLosses(torch.autograd.Function):
         return scaled[0], scaled[1], None, None, None, None
 
 
+def _product(hidden: Tensor, weight: Tensor) -> Tensor:
+    """Return the logits, whose rows may lie further apart in memory than they are long."""
+    multiple = ROW_MULTIPLE.get(hidden.device.type, 1)
+    rows, length = len(hidden), len(weight)
+    if length % multiple == 0:
+        return hidden @ weight.T
+    padded = hidden.new_empty(rows, math.ceil(length / multiple) * multiple)
+    return torch.mm(hidden, weight.T, out=padded[:, :length])
+
+
 def _loss_and_gradient(
     logits: Tensor, targets: Tensor, softcap: float | None, z_loss: float
 ) -> tuple[Tensor, Tensor]:
-    """Return the summed loss of a chunk and its gradient with respect to the logits."""
+    """Return the summed loss of a chunk and its gradient by the logits, float32."""
     capped, slope = _capped(logits, softcap)
     log_probabilities = F.log_softmax(capped, dim=-1, dtype=torch.float32)
     valid = targets != IGNORE_INDEX
@@ -86,7 +103,7 @@ def _loss_and_gradient(
     gradient *= valid.unsqueeze(1)
     if slope is not None:
         gradient *= slope
-    return loss, gradient.to(logits.dtype)
+    return loss, gradient
 
 
 def _capped(logits: Tensor, softcap: float | None) -> tuple[Tensor, Tensor | None]:

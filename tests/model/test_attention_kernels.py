@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Callable
+from functools import partial
 
 import pytest
 import torch
@@ -52,9 +53,30 @@ def dense(
 def in_blocks(
     position: Position, location: Location, window: int | None, softcap: float | None
 ) -> AttentionContext:
+    pairs = position.pair_bias()
     bias = position.bias(location.query_positions, location.key_positions)
+    if bias is not None and pairs is None:
+        pairs = partial(attention_kernels._looked_up, bias)
     blocks = block_mask(location, window)
-    return AttentionContext(position, None, False, None, bias, blocks, softcap)
+    return AttentionContext(position, None, False, None, pairs, blocks, softcap)
+
+
+def test_the_block_mask_of_a_length_and_window_is_made_once() -> None:
+    plain, documents = locate(TOKENS, None), locate(TOKENS, DOCUMENTS)
+    with torch.inference_mode():
+        first = block_mask(plain, 4)
+    assert block_mask(plain, 4) is first
+    assert block_mask(plain, 5) is not first
+    assert not first.kv_indices.is_inference()
+    assert block_mask(documents, 4) is not block_mask(documents, 4)
+
+
+def test_alibi_of_a_pair_is_that_of_its_table() -> None:
+    alibi, places = position("alibi"), torch.arange(LENGTH)
+    pairs, table = alibi.pair_bias(), alibi.bias(places, places)
+    assert pairs is not None and table is not None
+    heads = torch.arange(HEADS)[:, None, None]
+    assert torch.equal(pairs(heads, places[:, None], places), table)
 
 
 def problem(kv_heads: int) -> tuple[Tensor, Tensor, Tensor]:

@@ -148,3 +148,32 @@ def test_a_chunk_fits_the_cache_unless_it_would_be_short() -> None:
     assert chunk_length(257, "cpu") * 257 <= 1 << 21
     assert chunk_length(4096, "cpu") == chunk_length(10**6, "cpu") == 1024
     assert chunk_length(4096, "a new device") >= 1024
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+@pytest.mark.parametrize(("cap", "z"), [(None, 0.0), (3.0, 0.1)])
+def test_rows_that_begin_at_multiples_give_the_same_bits(
+    dtype: torch.dtype, cap: float | None, z: float, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def loss_and_gradients() -> list[Tensor]:
+        loss = sum_of_losses(hidden, weight, targets, cap, z)
+        return [loss, *torch.autograd.grad(loss, (hidden, weight))]
+
+    generator = torch.Generator().manual_seed(0)
+    hidden, weight = (
+        torch.randn(rows, 32, generator=generator).to(dtype).requires_grad_() for rows in (90, 257)
+    )
+    targets = torch.randint(257, (90,), generator=generator)
+    expected = loss_and_gradients()
+    strides: list[int] = []
+    copied = Tensor.copy_
+
+    def copy(into: Tensor, source: Tensor) -> Tensor:
+        strides.append(into.stride(0))
+        return copied(into, source)
+
+    monkeypatch.setitem(loss_module.ROW_MULTIPLE, "cpu", 64)
+    monkeypatch.setattr(Tensor, "copy_", copy)
+    for wanted, found in zip(expected, loss_and_gradients(), strict=True):
+        assert torch.equal(wanted, found)
+    assert strides == [320]

@@ -5,7 +5,7 @@ embeddings (`scaling.py` for contexts longer than trained), `relative.py` biases
 """
 
 from lm_experiments.model.positions.absolute import Learned, NoPosition, Sinusoidal
-from lm_experiments.model.positions.base import Position, PositionSizes
+from lm_experiments.model.positions.base import PairBias, Position, PositionSizes
 from lm_experiments.model.positions.relative import ALiBi, T5Bias, T5Options
 from lm_experiments.model.positions.rope import RoPE, RoPEOptions
 
@@ -13,6 +13,7 @@ __all__ = [
     "ALiBi",
     "Learned",
     "NoPosition",
+    "PairBias",
     "Position",
     "PositionSizes",
     "RoPE",

@@ -9,6 +9,9 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+PairBias = Callable[[Tensor, Tensor, Tensor], Tensor]
+"""Maps (head, query, key), as integer tensors, to what is added to their score."""
+
 
 @dataclass(frozen=True)
 class PositionSizes:
@@ -46,6 +49,10 @@ class Position(nn.Module):
 
         Keys after the query are masked later.
         """
+        return None
+
+    def pair_bias(self) -> PairBias | None:
+        """Return `bias` as a function of one pair, where nothing is learned; None to use `bias`."""
         return None
 
     @property

@@ -9,7 +9,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from lm_experiments.model.positions.base import FixedTable, PositionSizes
+from lm_experiments.model.positions.base import FixedTable, PairBias, PositionSizes
 from lm_experiments.registry import NoOptions, register
 
 
@@ -33,6 +33,11 @@ class ALiBi(FixedTable):
     def bias(self, queries: Tensor, keys: Tensor) -> Tensor:
         """Return slope times (negative) distance in float32, at most 0 for earlier keys."""
         return self.table[:, None, None] * (keys - queries[:, None])
+
+    def pair_bias(self) -> PairBias:
+        """Return `bias` of one head, query and key: the whole table would be heads x length^2."""
+        slope = self.table
+        return lambda head, query, key: slope[head] * (key - query)
 
 
 def slopes(n_heads: int) -> list[float]:
