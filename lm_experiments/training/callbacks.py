@@ -10,8 +10,7 @@ from lightning.fabric.plugins import TorchCheckpointIO
 from lightning.pytorch import Callback, Trainer
 from lightning.pytorch.trainer.states import TrainerFn
 
-from lm_experiments.training.checkpoints import OPTIMIZERS, save_checkpoint, write_whole
-from lm_experiments.training.config import TrainerConfig
+from lm_experiments.training.checkpoints import save_checkpoint, write_whole
 from lm_experiments.training.module import LanguageModel
 from lm_experiments.training.signals import StopSignals
 from lm_experiments.training.world import SINGLE_PROCESS, World
@@ -39,12 +38,11 @@ class AtStepEnd(Callback):
 
 
 class Checkpoints(AtStepEnd):
-    """Saves a checkpoint at intervals and at the end; what is kept is `TrainerConfig.keep`."""
+    """Saves a checkpoint at intervals and at the end; the newest two are kept."""
 
-    def __init__(self, run_dir: Path, config: TrainerConfig) -> None:
+    def __init__(self, run_dir: Path, every: int) -> None:
         self.run_dir = run_dir
-        self.every = config.checkpoint_every
-        self.weights_alone = config.keep == "weights"
+        self.every = every
 
     def step_over(self, trainer: Trainer, module: LanguageModel) -> None:
         """Save where the interval ends."""
@@ -56,14 +54,6 @@ class Checkpoints(AtStepEnd):
         """Save at the end of the run, unless its numbers are not finite."""
         if trainer.global_step >= trainer.max_steps and pl_module.is_finite():
             save_checkpoint(trainer, self.run_dir)
-
-    def on_save_checkpoint(
-        self, trainer: Trainer, pl_module: Any, checkpoint: dict[str, Any]
-    ) -> None:
-        """After the last step, leave out what only a further step would need."""
-        # A run that rests is trained to a step before the last of its configuration.
-        if self.weights_alone and trainer.global_step >= pl_module.config.trainer.max_steps:
-            checkpoint[OPTIMIZERS] = []
 
 
 class WholeFiles(TorchCheckpointIO):

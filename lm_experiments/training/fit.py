@@ -195,7 +195,7 @@ class Run:
         assert self.device is not None
         several = STRATEGIES.get(self.device.strategy)
         callbacks: list[Callback] = [
-            Checkpoints(self.run_dir, trainer),
+            Checkpoints(self.run_dir, trainer.checkpoint_every),
             StopAtBadNumbers(),
             KeepDocumentLosses(self.run_dir, batches),
             Interruption(self.run_dir, self.signals, self.world, self.begun),

@@ -27,6 +27,8 @@ FILE_POINTS = {
     "before the first checkpoint is there": fault("os.rename", "*/step-00000004.ckpt"),
     "before the second checkpoint is there": fault("os.rename", "*/step-00000008.ckpt"),
     "before an old checkpoint goes": fault("os.remove", "*/step-00000004.ckpt"),
+    "before the weights alone are there": fault("os.rename", "*/step-00000012.ckpt", 2),
+    "before the last but one goes": fault("os.remove", "*/step-00000008.ckpt"),
     "before the result is there": fault("os.rename", "*/result.json"),
 }
 OFTEN = (
