@@ -30,7 +30,7 @@ from lm_experiments.report.statistics.tuning import pick_best
 from lm_experiments.rundir import ledger
 from lm_experiments.rundir.results import DONE, ENDED, OVER, read_result, run_status
 from lm_experiments.rundir.study import Chosen, Study, Tuning, read_study
-from lm_experiments.rundir.sweeps import read_sweep
+from lm_experiments.rundir.sweeps import read_sweep, run_directories
 from lm_experiments.study import expand
 from lm_experiments.study.command_config import command_config
 from lm_experiments.study.estimate import Estimates
@@ -340,8 +340,7 @@ def _report(runs: Sequence[PlannedRun]) -> None:
 
 def print_offline(folder: Path) -> None:
     """Print how to upload, or look at, what W&B kept on this disk."""
-    runs = sorted(path for path in folder.iterdir() if path.is_dir())
-    print("\n".join(offline_summary(runs, folder)))
+    print("\n".join(offline_summary(run_directories(folder), folder)))
 
 
 def _launcher(config: DictConfig) -> str:

@@ -1,6 +1,6 @@
 """The run that sums a sweep up in W&B: its table, verdicts, pictures and ledger.
 
-It is brought up to date where the sweep grows. Its id lies in the sweep's folder, as a run's does.
+It is brought up to date where the sweep grows, since its id lies in the sweep's folder.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ from lm_experiments.training.wandb.client import (
     start_run,
 )
 from lm_experiments.training.wandb.description import NAME_LIMIT, group_of, tag
-from lm_experiments.training.wandb.offline import UNSENT_FILE, read_id
+from lm_experiments.training.wandb.offline import SUMMARY_HOME, UNSENT_FILE, read_id
 from lm_experiments.training.wandb.settings import WandbSettings
 
 if TYPE_CHECKING:
@@ -48,7 +48,8 @@ def summarize(folder: Path, report: Report, config: WandbSettings) -> None:
     """
     if config.mode == "disabled":
         return
-    run, mode, problem = start_run(config, folder, _described(report.table, config))
+    home = folder / SUMMARY_HOME
+    run, mode, problem = start_run(config, home, _described(report.table, config))
     if problem:
         say(problem, mode, "the sweep's summary")
     if run is None:
@@ -59,13 +60,13 @@ def summarize(folder: Path, report: Report, config: WandbSettings) -> None:
             page = run.url if mode == "online" else None
             _tell(run, folder, report, page)
         finish(run, 0)
-        (folder / UNSENT_FILE).unlink(missing_ok=True)
+        (home / UNSENT_FILE).unlink(missing_ok=True)
         if page:
             group = quote(group_of(config, report.table.sweep.record.name), safe="")
             print(f"W&B: {page.rpartition('/runs/')[0]}/groups/{group}\nW&B: {page}")
     except Exception as error:
         if mode == "online":
-            (folder / UNSENT_FILE).touch()
+            (home / UNSENT_FILE).touch()
         line = f"W&B: the sweep's summary was not sent ({type(error).__name__}: "
         print(f"{line}{first_line(error)}).", file=sys.stderr)
         close_service(dead=True)

@@ -4,16 +4,20 @@ from __future__ import annotations
 
 import json
 import re
+import subprocess
+import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
+from harness.commands import SMALL, completed, script
 from harness.wandb_runs import clean_client
 from wandb_stub import API_KEY, Server, serving
 
 from lm_experiments.launch.fork import start_server
 from lm_experiments.training.wandb.axes import AXES, X_AXIS
+from lm_experiments.training.wandb.offline import SUMMARY_HOME
 
 FILES = ("table.md", "table.csv", "table.json", "table.tex")
 
@@ -55,14 +59,16 @@ def test_the_table_of_what_the_service_has_is_the_table_of_the_folder(
     assert len(runs) == 4
     page = f"{server.url}/nobody/lm_experiments"
     printed = set(re.findall(r"^W&B: (http\S+)$", answer.out, re.MULTILINE))
-    assert printed == {f"{page}/groups/grid", f"{page}/runs/{own_id(folder)}"}, answer.out
+    assert printed == {f"{page}/groups/grid", f"{page}/runs/{own_id(folder / SUMMARY_HOME)}"}, (
+        answer.out
+    )
     for run in runs:
         assert f"{page}/runs/{own_id(run)}" in (run / "train.log").read_text()
         for sent, local in zip(received(server, run), rows_of(run), strict=True):
             assert local.items() <= sent.items()
             assert set(AXES) <= set(sent)
-    assert server.runs[own_id(folder)]["jobType"] == "summary"
-    assert set(FILES) <= set(server.files[own_id(folder)])
+    assert server.runs[own_id(folder / SUMMARY_HOME)]["jobType"] == "summary"
+    assert set(FILES) <= set(server.files[own_id(folder / SUMMARY_HOME)])
     # Rows, summary and state of a run are few requests, however many rows there are.
     assert server.asked.count("UpsertBucket") <= 3 * 5
 
@@ -73,6 +79,35 @@ def test_the_table_of_what_the_service_has_is_the_table_of_the_folder(
     shown = command("table", "wandb:nobody/lm_experiments/grid")
     assert shown.out.splitlines()[:8] == again.out.splitlines()[:8]
     assert "Nothing was written" in shown.out
+
+
+@pytest.mark.slow
+def test_a_study_online_is_whole_after_errors_delays_and_an_outage_in_the_middle(
+    server: Server, text_file: Path, tmp_path: Path, cache_dir: Path
+) -> None:
+    words = ("-m", "placement=pre,post", "logger=wandb", "name=grid", "trainer.max_steps=400")
+    command = [sys.executable, script("train"), *completed(words, SMALL), f"data.path={text_file}"]
+    outage = ["500", "cut", "late", *["500", "cut"] * 3, "late"]
+    server.troubles = [*["well"] * 6, *outage, *["well"] * 8, *outage]
+    done = subprocess.run(
+        command, cwd=tmp_path, capture_output=True, text=True, timeout=400, check=False
+    )
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert server.troubles == [], "the study was over before the trouble was"
+    folder = tmp_path / "runs" / "grid"
+    runs = [path.parent for path in folder.glob("*/result.json")]
+    for run in runs:
+        assert json.loads((run / "result.json").read_text())["wandb"] == "online"
+        rows = received(server, run)
+        assert [row["step"] for row in rows] == [row["step"] for row in rows_of(run)]
+        assert all(a.items() <= b.items() for a, b in zip(rows_of(run), rows, strict=True))
+        assert server.exit_codes[own_id(run)] == 0
+    assert set(FILES) <= set(server.files[own_id(folder / SUMMARY_HOME)])
+    page = f"{server.url}/nobody/lm_experiments"
+    pages = {f"{page}/runs/{own_id(place)}" for place in (*runs, folder / SUMMARY_HOME)}
+    printed = set(re.findall(r"^W&B: (http\S+)$", done.stdout, re.MULTILINE))
+    assert printed == {*pages, f"{page}/groups/grid"}
+    assert "wandb sync" not in done.stdout
 
 
 @pytest.mark.parametrize(

@@ -11,6 +11,8 @@ from typing import Any
 
 # Long enough for whatever waits for an answer to give up.
 DELAY = 120.0
+# Short enough for that.
+MOMENT = 2.0
 API_KEY = "c0ffee" * 6 + "c0de"
 VIEWER = {
     "id": "viewer",
@@ -28,6 +30,8 @@ class Server(ThreadingHTTPServer):
     Attributes:
         mood: well, 500, delay or cut; it may be changed at any time.
         turns: the mood it falls into once it has let a run in, if any.
+        troubles: its moods for the next requests, one each, before the lasting one; late is well
+            after a moment.
         exit_codes: how each run that ended says it ended, by its id.
         rows: the rows each run sent, by its id.
         runs: what was said of each run, by its id: its names, config, tags and summary.
@@ -42,6 +46,7 @@ class Server(ThreadingHTTPServer):
         super().__init__(("127.0.0.1", 0), Answers)
         self.mood = mood
         self.turns = turns
+        self.troubles: list[str] = []
         self.exit_codes: dict[str, int] = {}
         self.rows: dict[str, list[dict[str, Any]]] = {}
         self.runs: dict[str, dict[str, Any]] = {}
@@ -67,7 +72,9 @@ class Answers(BaseHTTPRequestHandler):
     def do_POST(self) -> None:
         """Answer a query, or take what a run sends of itself."""
         body = self.rfile.read(int(self.headers.get("Content-Length", 0)))
-        mood = self.server.mood
+        mood = self.server.troubles.pop(0) if self.server.troubles else self.server.mood
+        if mood == "late":
+            self.server.closing.wait(MOMENT)
         if mood == "delay":
             self.server.closing.wait(DELAY)
         if mood in ("delay", "cut"):

@@ -15,7 +15,7 @@ from synthetic_runs import SweepFactory
 from lm_experiments.report import write_report
 from lm_experiments.study.wandb_summary import summarize
 from lm_experiments.training.logger_config import WandbConfig
-from lm_experiments.training.wandb.offline import ID_FILE, offline_summary
+from lm_experiments.training.wandb.offline import ID_FILE, SUMMARY_HOME, offline_summary
 
 
 @pytest.fixture(autouse=True)
@@ -37,8 +37,8 @@ def test_a_sweep_has_one_run_with_its_table_verdicts_pictures_and_ledger(
     (folder / "report.html").write_text("<p>")
     summarize(folder, write_report(folder), WandbConfig(mode="offline", tags=["mine"]))
     assert capfd.readouterr() == ("", "")
-    known = (folder / ID_FILE).read_text().split()[0]
-    found = records(folder)
+    known = (folder / SUMMARY_HOME / ID_FILE).read_text().split()[0]
+    found = records(folder / SUMMARY_HOME)
     run = next(record["run"] for record in found if record["type"] == "run")
     assert (run["run_id"], run["run_group"], run["job_type"]) == (known, "grid", "summary")
     assert run["tags"] == ["mine", "study:grid", "summary"]
@@ -50,14 +50,16 @@ def test_a_sweep_has_one_run_with_its_table_verdicts_pictures_and_ledger(
     assert verdicts == {"new": "better"}
     [tables] = [r["history"]["item"] for r in found if r["type"] == "history"]
     assert {"table.path", "runs.path", "forest.path"} <= set(tables)
-    [path] = folder.glob(f"wandb/offline-run-*/files/{tables['table.path']}")
+    [path] = folder.glob(f"{SUMMARY_HOME}/wandb/offline-run-*/files/{tables['table.path']}")
     shown = json.loads(path.read_text())
     arm, loss = (shown["columns"].index(name) for name in ("arm", "val_loss_mean"))
     assert [(row[arm], round(row[loss], 3)) for row in shown["data"]] == [
         ("new", 3.013),
         ("base", 3.11),
     ]
-    assert f"wandb sync {folder}/wandb/offline-run-*" in offline_summary([], folder)[1]
+    assert (
+        f"wandb sync {folder}/{SUMMARY_HOME}/wandb/offline-run-*" in offline_summary([], folder)[1]
+    )
 
 
 @pytest.mark.slow
@@ -69,7 +71,7 @@ def test_a_sweep_that_grew_has_the_same_run_with_the_new_table(sweep: SweepFacto
     sweep.done("new", {0: 3.00, 1: 3.03})
     folder = sweep.plan()
     summarize(folder, write_report(folder), config)
-    found = records(folder)
+    found = records(folder / SUMMARY_HOME)
     assert len({r["run"]["run_id"] for r in found if r["type"] == "run"}) == 1
     rows = [r["history"]["item"]["runs.nrows"] for r in found if r["type"] == "history"]
     assert rows == [2, 4]

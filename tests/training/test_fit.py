@@ -226,7 +226,7 @@ def test_each_run_of_a_sweep_is_one_wandb_run(train: Callable[..., Any]) -> None
         "-m", "seed=0,1,2", "logger=wandb", "logger.mode=offline", "logger.tags=[t]", "name=w"
     )
     assert answer.code == 0, answer.err
-    runs = [path for path in Path("runs/w").iterdir() if path.is_dir()]
+    runs = [path.parent for path in Path("runs/w").glob("*/config.yaml")]
     ids = {(run / "wandb_id").read_text().split()[0] for run in runs}
     assert len(ids) == 3
     kept = [path for run in runs for path in run.glob("wandb/offline-run-*/run-*.wandb")]

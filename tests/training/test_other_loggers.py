@@ -59,7 +59,6 @@ def test_a_logger_that_is_not_there_is_one_sentence_before_any_training(
         lambda name, *rest: None if name == "mlflow" else found(name, *rest),
     )
     for words, says in {
-        "logger=mlflow": "type pip install 'lm_experiments[mlflow]'",
         "logger=[csv,mlflow]": "type pip install 'lm_experiments[mlflow]'",
         "logger=[csv,nothing]": "logger=nothing is not a component; logger can be wandb,",
     }.items():

@@ -26,7 +26,7 @@ class Spent:
     def by(self, step: int, row: Mapping[str, float]) -> dict[str, float]:
         """Return the values of `AXES` at a row."""
         speed = row.get(_SPEED)
-        if speed and step > self._step:
+        if speed:
             self._seconds += (step - self._step) * self._tokens / float(speed)
             self._step = step
         tokens = step * self._tokens

@@ -61,7 +61,7 @@ def start_run(
 
     Args:
         config: what was set.
-        home: the folder that the W&B run belongs to; it keeps its id.
+        home: the folder that the W&B run belongs to, made if need be; it keeps its id.
         description: what `wandb.init` is told: config, group, name and the like.
         commit: the code's commit, where it is known.
 
@@ -164,6 +164,7 @@ def _init(
             # The client asks git for the address that belongs to it, and for nothing else.
             git = {"git_commit": commit, "git_root": str(Path(__file__).parent)}
             settings |= {"disable_git": False, **git}
+        home.mkdir(exist_ok=True)
         begun, wanted = (home / ID_FILE).is_file(), config.dir and Path(config.dir).expanduser()
         # What was logged before has to be found again.
         folder = read_id(home)[2] if begun else wanted or home

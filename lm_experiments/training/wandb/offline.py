@@ -14,6 +14,8 @@ ID_FILE = "wandb_id"
 # In the directory of a run whose server went away before it had everything.
 UNSENT_FILE = "wandb_unsent"
 
+# In the folder of a sweep: what belongs to the run that sums it up, apart from its runs.
+SUMMARY_HOME = ".wandb"
 # What precedes the name of a sweep that W&B has: wandb:ENTITY/PROJECT/GROUP.
 PREFIX = "wandb:"
 
@@ -28,7 +30,8 @@ def offline_summary(run_dirs: Sequence[Path], sweep: Path | None = None) -> list
     of the run that sums it up.
     """
     kept = {run_dir: logs for run_dir in run_dirs if (logs := _unsynced(run_dir))}
-    summary = {home: logs for home in [sweep] if home and (logs := _unsynced(home))}
+    homes = [sweep / SUMMARY_HOME] if sweep else []
+    summary = {home: logs for home in homes if (logs := _unsynced(home))}
     if not kept and not summary:
         return []
     runs = "1 run is" if len(kept) == 1 else f"{len(kept)} runs are"

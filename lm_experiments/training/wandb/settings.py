@@ -130,11 +130,7 @@ def plan_lines(settings: WandbSettings, sweep: str, at_once: int) -> list[str]:
 
 def _in_force(settings: WandbSettings, mode: str) -> str:
     """Return the variables that a value is from, in parentheses; empty for none."""
-    from_variable = {key: str(os.environ.get(name)) for key, name in VARIABLES.items()}
-    used = [
-        VARIABLES[key]
-        for key, value in from_variable.items()
-        if value in (getattr(settings, key), ",".join(settings.tags if key == "tags" else []))
-    ]
+    values = {**vars(settings), "tags": ",".join(settings.tags)}
+    used = [name for key, name in VARIABLES.items() if os.environ.get(name) == (values[key] or "")]
     used += ["WANDB_MODE"] if settings.mode == "auto" != mode else []
     return f" (from {', '.join(used)})" if used else ""
