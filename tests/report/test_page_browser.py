@@ -158,6 +158,15 @@ def test_the_table_is_sorted_either_way(opened: Any, root: Path) -> None:
     assert head.get_attribute("aria-sort") == "none"
 
 
+def test_the_command_is_copied(opened: Any, root: Path) -> None:
+    page = opened(root)
+    page.context.grant_permissions(["clipboard-read", "clipboard-write"])
+    page.get_by_role("button", name="Copy this command").click()
+    page.wait_for_function("document.getElementById('copied').textContent === 'Copied.'")
+    copied = page.evaluate("navigator.clipboard.readText()")
+    assert copied.startswith("python scripts/train.py -m study=norms")
+
+
 @pytest.mark.parametrize("scheme", ["light", "dark"])
 @pytest.mark.parametrize("width", [390, 1440])
 def test_it_fits_and_axe_finds_no_serious_fault(
