@@ -114,7 +114,7 @@ class SweepFactory:
 
     def plan(self, *axes: str) -> Path:
         """Write `sweep.json` for the runs so far and return the sweep's folder."""
-        record = SweepRecord(self.root.name, "x", list(axes), None, self.planned)
+        record = SweepRecord(self.root.name, "x", list(axes), None, runs=self.planned)
         write_sweep(self.root, record)
         record_command(self.root, record)
         return self.root

@@ -138,7 +138,7 @@ class StudyFactory:
         """Write `sweep.json` and return the study's folder."""
         self.root.mkdir(parents=True, exist_ok=True)
         command = f"python scripts/train.py -m study={self.root.name}"
-        record = SweepRecord(self.root.name, command, [], self.declared(), self.entries)
+        record = SweepRecord(self.root.name, command, [], self.declared(), runs=self.entries)
         write_sweep(self.root, record)
         record_command(self.root, record)
         return self.root
