@@ -3,16 +3,14 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import torch
 
-from lm_experiments.data import TrainingBatches
-from lm_experiments.model import Transformer, build_model
 from lm_experiments.rundir.diagnostics import GRADIENT, SCORE, STREAM
-from lm_experiments.study.plan import PlannedRun, corpus_of
-from lm_experiments.training.config import RunConfig
+from lm_experiments.study.plain_training import PlainTraining
+from lm_experiments.study.plan import PlannedRun
 from lm_experiments.training.layer_statistics import (
     look_inside,
     looking_inside,
@@ -20,7 +18,6 @@ from lm_experiments.training.layer_statistics import (
     parts_of,
     read,
 )
-from lm_experiments.training.optimizers import clip_gradients
 
 # Sequences of the first batches that are looked at.
 SEQUENCES = 4
@@ -46,35 +43,22 @@ def look_at(run: PlannedRun, steps: int = 0) -> Look:
     Steps are made at the peak of the learning rate, on the first sequences of each batch, in
     float32 on the CPU.
     """
-    config = run.config
-    model = build_model(config.model, config.seed)
-    rows = list(_rows(model, config, steps))
-    return Look(config.arm, config.model.d_model, rows[0], tuple(rows[1:]))
+    training = PlainTraining(run.config)
+    rows = [_row(training, step) for step in range(steps + 1)]
+    return Look(run.config.arm, run.config.model.d_model, rows[0], tuple(rows[1:]))
 
 
-def _rows(model: Transformer, config: RunConfig, steps: int) -> Iterator[dict[str, float]]:
-    tokens, length = corpus_of(config).train.tokens, config.model.context_length
-    batches = TrainingBatches(tokens, length, config.data.batch_size, config.seed)
-    optimizer = config.optimizer.build(model)
-    for group in optimizer.param_groups:
-        group["lr"] = config.optimizer.lr * group.get("lr_scale", 1.0)
-    for step in range(steps + 1):
-        inputs, targets, *_ = batches.batch(step)
-        inputs, targets = inputs[:SEQUENCES], targets[:SEQUENCES]
-        loss = model.loss(inputs, targets, config.model.z_loss) / targets.numel()
-        loss.backward()  # type: ignore[no-untyped-call]
-        yield _row(model, inputs)
-        clip_gradients(model.parameters(), config.optimizer.clip_norm)
-        optimizer.step()
-        optimizer.zero_grad()
-
-
-def _row(model: Transformer, inputs: torch.Tensor) -> dict[str, float]:
+def _row(training: PlainTraining, step: int) -> dict[str, float]:
+    """Return what is seen at a step, and make it."""
+    model = training.model
+    inputs, targets = training.batch(step, SEQUENCES)
+    training.backward(inputs, targets)
     found = look_inside(model, inputs)
     with torch.no_grad(), looking_inside(model):
         found[LOGITS] = model(inputs).float().square().mean().sqrt()
     for part, own in parts_of(model).items():
         found[f"{GRADIENT}/{part}"] = norm_of([p.grad for p in own if p.grad is not None])
+    training.update()
     return read(found)
 
 

@@ -72,6 +72,8 @@ class Planner:
         self._declared = False
         self._estimates = Estimates()
         self.command = command_config(base)
+        if self.command.debug:
+            raise InputError(f"debug={self.command.debug} is for one run; leave out -m.")
         self.launcher = Launcher(
             base.hydra.launcher,
             _launcher(base),
