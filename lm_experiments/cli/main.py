@@ -22,6 +22,7 @@ COMMANDS = {
     "export_hf": "write a run as a Hugging Face folder",
     "prepare_data": "download and encode a corpus ahead of time",
     "reproduce": "train cells of a table again and compare",
+    "inspect_init": "draw what layers do before training",
     "benchmark": "measure speed as ratios",
 }
 

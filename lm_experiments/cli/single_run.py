@@ -17,6 +17,7 @@ from lm_experiments.launch.local import train_in_this_process, train_with_retrie
 from lm_experiments.launch.resources import read_resources
 from lm_experiments.rundir.results import DONE, read_result, run_status
 from lm_experiments.study.command_config import CommandConfig, command_config
+from lm_experiments.study.debug import debug
 from lm_experiments.study.estimate import Estimates
 from lm_experiments.study.identity import arm_overrides
 from lm_experiments.study.plan import PlannedRun, checked, make_directory, plain, planned
@@ -36,6 +37,8 @@ def run_single(config: DictConfig) -> float | None:
         if command.plan:
             preview([run], study=None, launcher=None, estimates=Estimates(), only=True)
             return None
+        if command.debug:
+            raise SystemExit(debug(command.debug, run))
         take_runs([run])
         status = run_status(run.directory)
         if status != DONE:

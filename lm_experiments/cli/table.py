@@ -10,11 +10,14 @@ from pathlib import Path
 
 from lm_experiments.cli.arguments import answered, script_parser
 from lm_experiments.errors import InputError
-from lm_experiments.report import Report, merged_report, show_report, write_report
+from lm_experiments.report import Report, Style, merged_report, show_report, write_report
+from lm_experiments.report.style import AXES, DIGITS, USUAL
 from lm_experiments.training.wandb.offline import PREFIX
 
 USAGE = (
-    "%(prog)s runs/NAME [runs/NAME ...] [--baseline ARM] [--allow-mixed] [--out FOLDER] [--check]"
+    "%(prog)s runs/NAME [runs/NAME ...] [--baseline ARM] [--allow-mixed] [--out FOLDER] [--check]\n"
+    "         [--against AXIS] [--paper] [--columns TITLES] [--digits N] [--caption LATEX]\n"
+    "         [--label LABEL] [--no-notes] [--arm-label ARM=LATEX ...]"
 )
 DESCRIPTION = """\
 Print the table of a sweep or a study: one row per arm, with the mean validation loss over its
@@ -23,9 +26,10 @@ outcome. Runs that failed, diverged or have not finished keep their place in the
 while the sweep is still running; verdicts wait for its end.
 
 The same table goes to table.md, table.csv, table.json and table.tex in the sweep's folder, the
-validation loss of every arm to curves.png, the differences to forest.png, main effects and
-interactions of a grid to effects.png and, of a tuned study, the loss by the tuned value to
-sensitivity.png. report.html has all of it on one page. Nothing else is changed.
+validation loss of every arm to curves.png, the loss by a swept number of five values or more to
+by_value.png, the differences to forest.png, main effects and interactions of a grid to effects.png
+and, of a tuned study, the loss by the tuned value to sensitivity.png. report.html has all of it on
+one page. Nothing else is changed.
 
 Several folders make one table: arms that are configured alike are one arm, and a run that lies in
 two of them counts once. Such a table has no declaration of its own, so that it is exploratory, and
@@ -44,6 +48,8 @@ examples:
   python scripts/table.py runs/grid --allow-mixed
   python scripts/table.py runs/grid runs/more_seeds --out runs/both
   python scripts/table.py wandb:me/lm_experiments/grid --out fetched
+  python scripts/table.py runs/grid --paper --against flops
+  python scripts/table.py runs/grid --columns "val loss,vs baseline,verdict" --digits 3 --no-notes
   python scripts/table.py runs/grid --check
 """
 
@@ -52,6 +58,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     """Run the command; the exit status is 0, 1 for a no of --check, 2 without a table."""
     parser = script_parser(USAGE, DESCRIPTION, EXAMPLES)
     add_options(parser)
+    _add_style(parser)
     parser.add_argument(
         "--check", action="store_true", help="check the runs behind the table instead"
     )
@@ -82,16 +89,54 @@ def add_options(parser: argparse.ArgumentParser) -> None:
     )
 
 
-def report_of(options: argparse.Namespace) -> Report:
+def report_of(options: argparse.Namespace, style: Style = USUAL) -> Report:
     """Write the table that the options mean, its pictures and its page."""
     folder, *more = options.sweeps
+    mixed = options.allow_mixed
     if more:
-        return merged_report([folder, *more], options.out, options.baseline, options.allow_mixed)
+        return merged_report([folder, *more], options.out, options.baseline, mixed, style)
     if options.out is not None:
         raise InputError(
             f"--out {options.out} is for several sweeps; the table of one is written into {folder}."
         )
-    return write_report(folder, options.baseline, options.allow_mixed)
+    return write_report(folder, options.baseline, mixed, style)
+
+
+def _add_style(parser: argparse.ArgumentParser) -> None:
+    """Add how the table and its pictures are set."""
+    parser.add_argument(
+        "--against",
+        metavar="AXIS",
+        help=f"what the curves are drawn against: {', '.join(AXES)} "
+        "(default: tokens where steps differ in size, else steps)",
+    )
+    parser.add_argument(
+        "--paper", action="store_true", help="pictures as PDF and SVG too, as wide as a page"
+    )
+    parser.add_argument(
+        "--columns",
+        metavar="TITLES",
+        help="the columns of the printed and the LaTeX table, separated by commas; "
+        "diagnostics/STATISTIC[/PART] is one too",
+    )
+    _add_latex(parser)
+
+
+def _add_latex(parser: argparse.ArgumentParser) -> None:
+    """Add what is for table.tex alone."""
+    parser.add_argument(
+        "--digits", type=int, default=DIGITS, help=f"decimals of losses in table.tex ({DIGITS})"
+    )
+    parser.add_argument("--caption", metavar="LATEX", help="the caption of table.tex")
+    parser.add_argument("--label", help="the label of table.tex (default: tab:NAME)")
+    parser.add_argument("--no-notes", action="store_true", help="no notes under table.tex")
+    parser.add_argument(
+        "--arm-label",
+        metavar="ARM=LATEX",
+        action="append",
+        default=[],
+        help="what table.tex calls an arm; may be given for each",
+    )
 
 
 def _answer(options: argparse.Namespace) -> int:
@@ -103,7 +148,7 @@ def _answer(options: argparse.Namespace) -> int:
         from lm_experiments.cli.check import check_sweep
 
         return check_sweep(Path(folder), more)
-    show_report(report_of(options))
+    show_report(report_of(options, style := _style(options)), titles=style.columns)
     return 0
 
 
@@ -112,8 +157,26 @@ def _from_wandb(source: str, options: argparse.Namespace) -> int:
     # Imports torch, which a table of folders needs not.
     from lm_experiments.study.wandb_source import fetch
 
+    style = _style(options)
     with tempfile.TemporaryDirectory() as temporary:
         folder = fetch(source, Path(options.out or temporary))
-        report = write_report(folder, options.baseline, options.allow_mixed)
-        show_report(report if options.out else replace(report, files=()))
+        report = write_report(folder, options.baseline, options.allow_mixed, style)
+        show_report(report if options.out else replace(report, files=()), titles=style.columns)
     return 0
+
+
+def _style(options: argparse.Namespace) -> Style:
+    labels = [text.partition("=")[::2] for text in options.arm_label]
+    if unclear := [arm for arm, label in labels if not label]:
+        raise InputError(f"--arm-label {unclear[0]} names no label; type 'ARM=LABEL'.")
+    titles = options.columns
+    return Style(
+        options.against,
+        options.paper,
+        None if titles is None else tuple(title.strip() for title in titles.split(",")),
+        options.digits,
+        options.caption,
+        options.label,
+        not options.no_notes,
+        dict(labels),
+    )

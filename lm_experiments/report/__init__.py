@@ -1,8 +1,9 @@
 """Tables, pictures, pages and data frames of a sweep, made from its run directories alone.
 
-`write_report("runs/NAME")` writes `table.md`, `table.csv`, `table.json`, `table.tex`, `curves.png`,
-`forest.png`, `effects.png`, `sensitivity.png` and `report.html` beside the runs; written again from
-the same runs, the files are the same bytes, but for the ledger that the page shows.
+`write_report("runs/NAME")` writes `table.md`, `table.csv`, `table.json`, `table.tex`, `report.html`
+and the pictures `curves`, `by_value`, `forest`, `effects` and `sensitivity` as PNG beside the runs,
+for paper as PDF and SVG too; written again from the same runs, the files are the same bytes, but
+for the ledger that the page shows.
 `merged_report(["runs/A", "runs/B"])` makes one table of several sweeps. `load("runs/NAME")` gives
 the runs as a pandas data frame.
 """
@@ -12,6 +13,7 @@ from __future__ import annotations
 import os
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 
 from rich.console import Console
@@ -21,6 +23,7 @@ from lm_experiments.report.collect import collect
 from lm_experiments.report.frame import load
 from lm_experiments.report.merge import merge
 from lm_experiments.report.page import PAGE, page_html
+from lm_experiments.report.style import USUAL, Style
 from lm_experiments.report.table.csv_table import csv_text
 from lm_experiments.report.table.json_table import json_text
 from lm_experiments.report.table.latex import latex
@@ -33,6 +36,7 @@ from lm_experiments.rundir.names import SWEEP
 
 __all__ = [
     "Report",
+    "Style",
     "Table",
     "build_table",
     "collect",
@@ -41,6 +45,10 @@ __all__ = [
     "show_report",
     "write_report",
 ]
+
+
+# Pictures for screens, and those for paper.
+SCREEN, PAPER = ".png", (".pdf", ".svg")
 
 
 @dataclass(frozen=True)
@@ -52,7 +60,10 @@ class Report:
 
 
 def write_report(
-    sweep_dir: str | Path, baseline: str | None = None, allow_mixed: bool = False
+    sweep_dir: str | Path,
+    baseline: str | None = None,
+    allow_mixed: bool = False,
+    style: Style = USUAL,
 ) -> Report:
     """Write the table, the pictures and the page of a sweep into its folder.
 
@@ -60,11 +71,11 @@ def write_report(
     written only when there is something to draw. The sweep's ledger keeps that the table was shown.
     Raises `InputError` for a path without runs, a
     damaged file, an unknown baseline, or runs that do not belong in one table (drawn with a
-    warning under `allow_mixed`).
+    warning under `allow_mixed`). `style` says how the files are set.
     """
     folder = Path(sweep_dir)
     table = build_table(collect(folder), baseline, allow_mixed)
-    files = _write(table, folder)
+    files = _write(table, folder, style)
     ledger.append(folder, ledger.LOOK, _look(table))
     return Report(table, files)
 
@@ -74,6 +85,7 @@ def merged_report(
     out: str | Path | None = None,
     baseline: str | None = None,
     allow_mixed: bool = False,
+    style: Style = USUAL,
 ) -> Report:
     """Make one table of several sweeps, see `merge.merge`, and write it to ``out`` if there is one.
 
@@ -86,7 +98,7 @@ def merged_report(
         raise InputError(f"--out {out} is a sweep's folder, with a table of its own; type another.")
     sweep = merge([collect(folder) for folder in folders], Path(out or "."))
     table = build_table(sweep, baseline, allow_mixed)
-    files = () if out is None else _write(table, Path(out))
+    files = () if out is None else _write(table, Path(out), style)
     for folder in folders:
         # What nobody here may write to, nobody here declares anything in.
         if os.access(folder, os.W_OK):
@@ -94,24 +106,27 @@ def merged_report(
     return Report(table, files)
 
 
-def show_report(report: Report, console: Console | None = None) -> None:
+def show_report(
+    report: Report, console: Console | None = None, titles: Sequence[str] | None = None
+) -> None:
     """Print the table, its notes and the names of the files written."""
     console = console or Console()
-    show_table(report.table, console)
+    show_table(report.table, console, titles)
     names = "\n".join(f"Wrote {path}" for path in report.files)
     names = names or "Nothing was written; type --out FOLDER to keep this table."
     console.print("\n" + names, markup=False, highlight=False, soft_wrap=True)
 
 
-def _write(table: Table, folder: Path) -> tuple[Path, ...]:
+def _write(table: Table, folder: Path, style: Style) -> tuple[Path, ...]:
     """Write a table, its pictures and its page into a folder, which is made if need be."""
     folder.mkdir(parents=True, exist_ok=True)
-    pictures = _draw(table, folder)
+    pictures = _draw(table, folder, style)
+    shown = {name: text for name, text in pictures.items() if name.endswith(SCREEN)}
     texts = {
-        folder / "table.md": markdown(table, pictures),
+        folder / "table.md": markdown(table, shown),
         folder / "table.csv": csv_text(table),
         folder / "table.json": json_text(table),
-        folder / "table.tex": latex(table),
+        folder / "table.tex": latex(table, style),
     }
     for path, text in texts.items():
         path.write_text(text, encoding="utf-8", newline="\n")
@@ -126,9 +141,10 @@ def _look(table: Table) -> ledger.Look:
     return ledger.Look(finished, len(runs) + len(pending), table.tested, table.baseline)
 
 
-def _draw(table: Table, folder: Path) -> dict[str, str]:
+def _draw(table: Table, folder: Path, style: Style) -> dict[str, str]:
     """Draw what there is to draw; the file names of the pictures with what they show."""
     # Imported here because these load only when something is drawn.
+    from lm_experiments.report.pictures.by_value import draw_by_value
     from lm_experiments.report.pictures.curves import draw_curves
     from lm_experiments.report.pictures.effects import draw_effects
     from lm_experiments.report.pictures.forest import draw_forest
@@ -136,14 +152,17 @@ def _draw(table: Table, folder: Path) -> dict[str, str]:
 
     drawn = {}
     for draw, name, shows in (
-        (draw_curves, "curves.png", "Validation loss of every arm"),
-        (draw_forest, "forest.png", "Differences with 95 % intervals"),
-        (draw_effects, "effects.png", "Main effects and interactions with 95 % intervals"),
-        (draw_sensitivity, "sensitivity.png", "Validation loss by the tuned key"),
+        (partial(draw_curves, against=style.against), "curves", "Validation loss of every arm"),
+        (draw_by_value, "by_value", "Loss by the swept number"),
+        (draw_forest, "forest", "Differences with 95 % intervals"),
+        (draw_effects, "effects", "Main effects and interactions with 95 % intervals"),
+        (draw_sensitivity, "sensitivity", "Validation loss by the tuned key"),
     ):
-        if draw(table, folder / name):
-            drawn[name] = shows
-        else:
-            # A picture of runs that have since gone would contradict the table beside it.
-            (folder / name).unlink(missing_ok=True)
+        for suffix in (SCREEN, *PAPER):
+            path = folder / f"{name}{suffix}"
+            if (suffix == SCREEN or style.paper) and draw(table, path):
+                drawn[path.name] = shows
+            else:
+                # A picture of runs that have since gone would contradict the table beside it.
+                path.unlink(missing_ok=True)
     return drawn

@@ -9,9 +9,11 @@ from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from lm_experiments.rundir.diagnostics import by_part, read_diagnostics
 from lm_experiments.rundir.identity import read_values
 from lm_experiments.rundir.ledger import Entry, read_ledger
 from lm_experiments.rundir.live import run_state
+from lm_experiments.rundir.metrics import Row
 from lm_experiments.rundir.results import (
     BROKEN,
     DONE,
@@ -84,6 +86,19 @@ class Run:
         from lm_experiments.rundir.documents import read_document_losses
 
         return read_document_losses(self.directory)
+
+    @cached_property
+    def diagnostics(self) -> Row:
+        """The last row of its diagnostics; empty where nothing was looked at."""
+        rows = read_diagnostics(self.directory)
+        return rows[-1] if rows else {}
+
+    def diagnostic(self, statistic: str, part: str = "") -> float | None:
+        """A statistic of one part of the model at the end, or the largest over all parts."""
+        parts = by_part(self.diagnostics, statistic)
+        if statistic in self.diagnostics:
+            parts[""] = self.diagnostics[statistic]
+        return parts.get(part) if part else max(parts.values(), default=None)
 
     @property
     def config_hash(self) -> str | None:

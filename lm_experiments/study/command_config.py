@@ -14,6 +14,8 @@ from lm_experiments.launch.resources import AUTO
 from lm_experiments.rundir.parse import build
 
 ON_FAILURE = ("continue", "stop")
+OVERFIT, ONE_STEP, PROFILE = "overfit", "one_step", "profile"
+DEBUG = (OVERFIT, ONE_STEP, PROFILE)
 
 
 @dataclass(frozen=True)
@@ -49,6 +51,8 @@ class CommandConfig:
     Attributes:
         study: a declared study, with -m: study=NAME.
         plan: whether to print what would be trained, and train nothing.
+        debug: a look at one run instead of training it: overfit learns one batch by heart, one_step
+            makes a step, profile writes a trace of some.
         on_failure: whether to continue with the other runs after one has failed, or stop.
         retries: how often a failed run is tried again, from its newest checkpoint.
         resources: what a sweep gives each run.
@@ -59,6 +63,7 @@ class CommandConfig:
 
     study: Annotated[dict[str, Any] | None, Use.COMMAND] = None
     plan: Annotated[bool, Use.COMMAND] = False
+    debug: Annotated[str | None, Use.COMMAND] = None
     on_failure: Annotated[str, Use.COMMAND] = "continue"
     retries: Annotated[int, Use.COMMAND] = 0
     resources: Annotated[ResourcesConfig, Use.COMMAND] = field(default_factory=ResourcesConfig)
@@ -70,6 +75,8 @@ class CommandConfig:
             raise InputError(
                 f"on_failure={self.on_failure} is not known; it can be {' or '.join(ON_FAILURE)}."
             )
+        if self.debug not in (None, *DEBUG):
+            raise InputError(f"debug={self.debug} is not known; it can be {', '.join(DEBUG)}.")
         if self.retries < 0:
             raise InputError(f"retries={self.retries} must be 0 or more.")
 

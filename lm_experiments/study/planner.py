@@ -80,6 +80,8 @@ class Planner:
         self._estimates = Estimates()
         self._page = InterimPage()
         self.command = command_config(base)
+        if self.command.debug:
+            raise InputError(f"debug={self.command.debug} is for one run; leave out -m.")
         self.launcher = Launcher(
             base.hydra.launcher,
             _launcher(base),

@@ -156,7 +156,8 @@ def attention_scores(attention: CausalAttention, x: Tensor, context: AttentionCo
     if context.softcap is not None:
         scores = context.softcap * torch.tanh(scores / context.softcap)
     if context.bias is not None:
-        scores = scores + context.bias[:, at]
+        heads, keys = (torch.arange(n, device=x.device) for n in (scores.shape[1], x.shape[1]))
+        scores = scores + context.bias(heads[:, None, None], at[:, None], keys)
     return _masked(scores, context, at)
 
 

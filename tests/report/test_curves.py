@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import itertools
 import math
+import re
 from pathlib import Path
 from typing import Any
 
 import pytest
-from figure_contents import marked, outside, overlapping, points, texts
+from figure_contents import marked, outside, overlapping, points, texts, words
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from synthetic_runs import SweepFactory, grid, history, result_of
@@ -19,10 +20,12 @@ from lm_experiments.report.pictures.curves import (
     draw_curves,
     focus,
     labelled,
+    scales_of,
     spread,
-    token_scales,
+    usual_axis,
 )
 from lm_experiments.report.pictures.figure import level_key, line_styles
+from lm_experiments.report.style import STEPS, TOKENS, Style
 
 
 def rows_of(*losses: float | str) -> list[dict[str, Any]]:
@@ -37,7 +40,7 @@ def test_a_curve_is_the_mean_at_common_finite_steps(sweep: SweepFactory) -> None
     bad = result_of("a", 2, math.nan, outcome="diverged")
     sweep.run("a", 2, result=bad, metrics=rows_of(9.0, 9.0))
     (row,) = build_table(collect(sweep.plan())).rows
-    curve = arm_curve(row, {})
+    curve = arm_curve(row)
     assert curve is not None
     assert list(curve.x) == [10, 20]
     assert curve.mean == pytest.approx((5.1, 4.3))
@@ -49,16 +52,18 @@ def test_an_arm_without_a_usable_run_is_labelled_so(sweep: SweepFactory) -> None
     sweep.run("a", metrics=rows_of(5.0, 4.0))
     sweep.run("b", result=result_of("b", 0, math.nan), metrics=rows_of(5.0, 8.0, "inf"))
     rows = build_table(collect(sweep.plan())).rows
-    labels = [curve.label for row in rows if (curve := arm_curve(row, {})) is not None]
+    labels = [curve.label for row in rows if (curve := arm_curve(row)) is not None]
     assert labels == ["4.000  a (interrupted, baseline)", "8.000  b (non-finite)"]
 
 
 def test_tokens_are_the_axis_only_when_steps_differ_in_size(sweep: SweepFactory) -> None:
     sweep.done("a", {0: 3.0})
-    assert token_scales(collect(sweep.plan()).runs) == {}
+    assert usual_axis(collect(sweep.plan()).runs) == STEPS
     sweep.run("b", result=result_of("b", 0, 3.0, steps=500), metrics=rows_of(4.0))
     table = build_table(collect(sweep.plan()))
-    scales = token_scales(table.sweep.runs)
+    assert usual_axis(table.sweep.runs) == TOKENS
+    scales = scales_of(table.sweep.runs, TOKENS)
+    assert scales is not None
     assert sorted(scales.values()) == [4096, 8192]
     curve = arm_curve(next(row for row in table.rows if row.arm == "b"), scales)
     assert curve is not None
@@ -83,7 +88,7 @@ def test_limits_hold_what_follows_the_drop_and_ignore_divergence(sweep: SweepFac
     bad = result_of("b", 0, math.nan, outcome="diverged")
     sweep.run("b", result=bad, metrics=rows_of(8.0, 7.0, 90.0, 90.0, 90.0))
     rows = build_table(collect(sweep.plan())).rows
-    curves = [curve for row in rows if (curve := arm_curve(row, {})) is not None]
+    curves = [curve for row in rows if (curve := arm_curve(row)) is not None]
     (left, right), (low, high) = focus(curves)
     assert (left, right) == (12.5, 50)
     assert low < 3.0 < 4.0 < high < 4.1
@@ -142,7 +147,7 @@ def test_pictures_of_few_and_many_arms(
     assert draw_curves(table, path)
     assert b"Software" not in path.read_bytes()[:200]
     [axes] = figures[0].axes
-    curves = [curve for row in table.rows if (curve := arm_curve(row, {})) is not None]
+    curves = [curve for row in table.rows if (curve := arm_curve(row)) is not None]
     expected = [list(zip(curve.x, curve.mean, strict=True)) for curve in curves]
     # Lines that lead to labels have two points.
     assert sorted(p for line in axes.lines if len(p := points(line)) > 2) == sorted(expected)
@@ -151,6 +156,8 @@ def test_pictures_of_few_and_many_arms(
     assert not any(label.get_parse_math() for label in labels), "a dollar sign is one"
     assert outside(figures[0]) == []
     assert overlapping(labels) == []
+    grey = "Grey: the 16 arms between those that are named."
+    assert (grey in words(figures[0])) == (arms == 40)
 
 
 @pytest.mark.filterwarnings("error")
@@ -184,13 +191,67 @@ def test_history_skips_rows_that_are_not_numbers(sweep: SweepFactory) -> None:
     ]
     sweep.run("a", metrics=[*rows, {"step": 6, "val/loss": None}])
     (row,) = build_table(collect(sweep.plan())).rows
-    assert arm_curve(row, {}) is None
+    assert arm_curve(row) is None
 
 
 def test_of_many_arms_the_extremes_and_the_baseline_are_labelled(sweep: SweepFactory) -> None:
     for i in range(40):
         sweep.run(f"arm {i}", result=result_of(f"arm {i}", 0, 3.0 + i), metrics=rows_of(3.0 + i))
     rows = build_table(collect(sweep.plan()), "arm 20").rows
-    curves = [curve for row in rows if (curve := arm_curve(row, {})) is not None]
+    curves = [curve for row in rows if (curve := arm_curve(row)) is not None]
     arms = [int(curve.row.arm.split()[1]) for curve in labelled(curves)]
     assert arms == [*range(12), 20, *range(28, 40)]
+
+
+def test_an_arm_without_a_line_is_named(sweep: SweepFactory, figures: list[Figure]) -> None:
+    sweep.run("a", result=result_of("a", 0, 3.0), metrics=rows_of(4.0, 3.0))
+    bad = result_of("b", 0, math.nan, outcome="failed-at-init")
+    sweep.run("b", result=bad, metrics=rows_of("nan"))
+    assert draw_curves(build_table(collect(sweep.plan())), sweep.root / "curves.png")
+    assert "Without a line: b (failed-at-init)." in words(figures[0])
+    assert outside(figures[0]) == []
+
+
+def test_no_label_is_cut(sweep: SweepFactory, figures: list[Figure]) -> None:
+    names = [f"arm {i} " + "with a long name " * 5 + "(ours)" for i in range(24)]
+    for i, name in enumerate(names):
+        sweep.run(name, result=result_of(name, 0, 3.0 + i / 1000), metrics=rows_of(4.0, 3.0))
+    assert draw_curves(build_table(collect(sweep.plan())), sweep.root / "curves.png")
+    labels = [text for text in texts(figures[0]) if "(ours)" in text.get_text()]
+    shown = [" ".join(text.get_text().split()) for text in labels]
+    assert f"3.000 {names[0]} (baseline)" in shown
+    assert sorted(text.partition(" ")[2].removesuffix(" (baseline)") for text in shown) == sorted(
+        names
+    )
+    assert outside(figures[0]) == []
+    boxes = sorted((text.get_window_extent() for text in labels), key=lambda box: box.y0)
+    assert all(below.y1 <= above.y0 + 1 for below, above in itertools.pairwise(boxes))
+
+
+def test_curves_against_flops(sweep: SweepFactory, figures: list[Figure]) -> None:
+    for arm, flops in (("a", 1e15), ("b", 4e15)):
+        result = result_of(arm, 0, 3.0, train_flops=int(flops), steps=100)
+        sweep.run(arm, result=result, metrics=rows_of(4.0, 3.0, 3.0))
+    table = build_table(collect(sweep.plan()))
+    assert draw_curves(table, sweep.root / "curves.png", "flops")
+    [axes] = figures[0].axes
+    drawn = [points(line) for line in axes.lines if len(points(line)) > 2]
+    assert sorted(x for x, _ in max(drawn)) == [4e14, 8e14, 12e14]
+    assert axes.get_xlabel().startswith("training FLOPs")
+
+
+def test_pictures_for_paper_are_a_page_wide_with_their_fonts(sweep: SweepFactory) -> None:
+    sweep.run("a", result=result_of("a", 0, 3.0), metrics=rows_of(4.0, 3.0))
+    folder, style = sweep.plan(), Style(paper=True)
+    written = {path.name: path for path in write_report(folder, style=style).files}
+    pdf = written["curves.pdf"].read_bytes()
+    [box] = re.findall(rb"/MediaBox \[ 0 0 ([\d.]+) ", pdf)
+    assert float(box) == pytest.approx(6.9 * 72)
+    assert b"/FontFile2" in pdf and b"/Type3" not in pdf
+    assert b'width="496.8pt"' in written["curves.svg"].read_bytes()
+    assert "curves.pdf" not in (folder / "table.md").read_text()
+    again = {path.name: path.read_bytes() for path in write_report(folder, style=style).files}
+    assert again["curves.pdf"] == pdf
+    # What is on paper is not left to contradict a newer table.
+    write_report(folder)
+    assert not list(folder.glob("*.pdf"))

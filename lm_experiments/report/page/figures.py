@@ -11,14 +11,14 @@ from itertools import chain
 from statistics import fmean
 from typing import TYPE_CHECKING, Any
 
-from lm_experiments.report.collect import Run
-from lm_experiments.report.pictures.curves import Curve, arm_curve, labelled, token_scales
+from lm_experiments.report.pictures.curves import Curve, arm_curve, labelled, scales_of, usual_axis
 from lm_experiments.report.pictures.figure import line_styles
 from lm_experiments.report.pictures.forest import ordered
 from lm_experiments.report.pictures.intervals import Interval
 from lm_experiments.report.pictures.sensitivity import responses
 from lm_experiments.report.statistics.compare import Comparison
 from lm_experiments.report.statistics.verdicts import BETTER, EQUIVALENT, WORSE
+from lm_experiments.report.style import AXES, STEPS
 from lm_experiments.report.table.columns import LOSS_TITLES, UNITS, bounds_text, p_text
 from lm_experiments.report.table.effects import effect_label, resolved, shown_effects
 from lm_experiments.report.table.rows import Row, Table
@@ -36,12 +36,6 @@ MEASURES = {
     "train/loss": "training loss (nats per token)",
 }
 # What a curve may be drawn against, with the fact of a result that says how much a run had of it.
-AXES = {
-    "step": ("step (optimizer updates)", "steps"),
-    "tokens": ("training tokens", "tokens"),
-    "flops": ("training FLOPs", "train_flops"),
-    "seconds": ("seconds of training", "seconds"),
-}
 # All curves of a page together, and each of them, have about so many points.
 MOST_POINTS, MOST_OF_A_CURVE, FEWEST_OF_A_CURVE = 36_000, 400, 40
 
@@ -65,7 +59,7 @@ def curves(table: Table) -> Json | None:
     `scales` says how much of each axis an arm's runs have for a step.
     """
     found = {
-        row.arm: {key: c for key in MEASURES if (c := arm_curve(row, {}, key)) is not None}
+        row.arm: {key: c for key in MEASURES if (c := arm_curve(row, None, key)) is not None}
         for row in table.rows
     }
     drawn = [curve for own in found.values() for curve in own.values()]
@@ -85,9 +79,9 @@ def curves(table: Table) -> Json | None:
         if found[row.arm]
     ]
     names = {key: text for key, text in MEASURES.items() if any(key in a["lines"] for a in arms)}
-    axes = {key: text for key, (text, _) in AXES.items() if any(key in a["scales"] for a in arms)}
+    axes = {key: text for key, text in AXES.items() if any(key in a["scales"] for a in arms)}
     # Arms with unequal batches are comparable by tokens and not by steps.
-    first = "tokens" if token_scales(table.sweep.runs) else "step"
+    first = usual_axis(table.sweep.runs)
     return {"measures": names, "axes": axes, "axis": first, "arms": arms, "most": most}
 
 
@@ -167,13 +161,10 @@ def _line(curve: Curve, most: int) -> Json:
 
 def _scales(row: Row) -> dict[str, float]:
     """Return how much an arm has of each axis for a step, the mean over its runs that ended."""
-    runs = [run for run in row.usable or row.known if run.result.steps]
-    known = {axis: _rates(runs, fact) for axis, (_, fact) in AXES.items()}
-    return {"step": 1.0} | {axis: fmean(rates) for axis, rates in known.items() if rates}
-
-
-def _rates(runs: Sequence[Run], fact: str) -> list[float]:
-    return [amount / run.result.steps for run in runs if (amount := run.fact(fact))]
+    runs = row.usable or row.known
+    known = {axis: scales_of(runs, axis) or {} for axis in AXES}
+    rates = {axis: fmean(by_run.values()) for axis, by_run in known.items() if by_run}
+    return {STEPS: 1.0} | rates
 
 
 def _interval(label: str, found: Interval, word: str, kind: str) -> Json:

@@ -18,9 +18,11 @@ from lm_experiments.report.pictures.figure import (
     line_styles,
     picture,
     plain_frame,
-    shortened,
+    wrapped,
 )
 from lm_experiments.report.statistics.contrasts import summarize
+from lm_experiments.report.style import AXES, FLOPS, SECONDS, STEPS, TOKENS
+from lm_experiments.report.table.columns import si
 from lm_experiments.report.table.rows import Row, Table
 from lm_experiments.rundir.metrics import read_rows
 from lm_experiments.rundir.names import METRICS
@@ -30,14 +32,17 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
 VAL_LOSS = "val/loss"
-SIZE_INCHES = (10.0, 6.5)
+WIDTH, PANEL_HEIGHT = 10.0, 5.33
 MOST_LABELS = 24
 # The panel leaves out this much of training, whose drop would flatten what comes after.
 SKIPPED_FRACTION = 0.25
-LEFT, BOTTOM, HEIGHT = 0.075, 0.095, 0.82
+# Inches above and below the panel, and of a line of labels and of notes.
+TOP, BOTTOM, LABEL_LINE, NOTE_LINE = 0.55, 0.62, 0.2, 0.17
+LEFT = 0.075
 LABEL_GAP = 0.06
 CHARACTER_WIDTH = 0.0066
-LONGEST_LABEL = 60
+# A longer label goes on in a line of its own, and a longer note too.
+LONGEST_LABEL, LONGEST_NOTE = 44, 150
 
 
 @dataclass(frozen=True)
@@ -55,39 +60,69 @@ class Curve:
     label: str
 
 
-def draw_curves(table: Table, path: Path) -> bool:
-    """Write the picture as PNG; False, and no file, when no run has a validation loss yet.
+def draw_curves(table: Table, path: Path, against: str | None = None) -> bool:
+    """Write the picture; False, and no file, when no run has a validation loss yet.
 
     The lines are means over an arm's usable runs (over whatever runs there are when none is
-    usable, and labelled so), with a band of one sd.
+    usable, and labelled so), with a band of one sd, against one of `AXES`: None takes tokens
+    where steps differ in size. Arms that have no line are named below, and so are grey ones.
     """
-    scales = token_scales(table.sweep.runs)
+    against = against or usual_axis(table.sweep.runs)
+    scales = scales_of(table.sweep.runs, against)
     curves = [c for row in table.rows if (c := arm_curve(row, scales)) is not None]
     if not curves:
         return False
-    longest = max(len(curve.label) for curve in labelled(curves))
-    width = (1 - LEFT - CHARACTER_WIDTH * (longest + 1)) / (1 + LABEL_GAP)
-    with picture(path, SIZE_INCHES) as figure:
-        axes = figure.add_axes((LEFT, BOTTOM, width, HEIGHT))
-        _draw(axes, table, curves, "training tokens" if scales else "step (optimizer updates)")
+    lines = [line for curve in labelled(curves) for line in curve.label.split("\n")]
+    width = (1 - LEFT - CHARACTER_WIDTH * (max(map(len, lines)) + 1)) / (1 + LABEL_GAP)
+    noted = wrapped(" ".join(_notes(table, curves)), LONGEST_NOTE)
+    bottom = BOTTOM + NOTE_LINE * (noted.count("\n") + 1 if noted else 0)
+    panel = max(PANEL_HEIGHT, LABEL_LINE * len(lines))
+    height = TOP + panel + bottom
+    with picture(path, (WIDTH, height)) as figure:
+        axes = figure.add_axes((LEFT, bottom / height, width, panel / height))
+        _draw(axes, table, curves, AXES[against], LABEL_LINE / panel)
+        figure.text(0.1 / WIDTH, 0.06 / height, noted, size=8, color=INK, va="bottom")
     return True
 
 
-def token_scales(runs: Sequence[Run]) -> dict[Path, float]:
-    """Tokens per step of each run, when they differ and all are known; empty otherwise.
+def usual_axis(runs: Sequence[Run]) -> str:
+    """Tokens when steps differ in size and all are known, steps otherwise.
 
     Arms with unequal batches are comparable by tokens and not by steps.
     """
-    scales = {
-        r.directory: r.result.tokens / r.result.steps
-        for r in runs
-        if r.result.tokens and r.result.steps
-    }
+    scales = scales_of(runs, TOKENS) or {}
     complete = all(run.directory in scales for run in runs if run.usable)
-    return scales if complete and len(set(scales.values())) > 1 else {}
+    return TOKENS if complete and len(set(scales.values())) > 1 else STEPS
 
 
-def arm_curve(row: Row, scales: dict[Path, float], key: str = VAL_LOSS) -> Curve | None:
+def scales_of(runs: Sequence[Run], against: str) -> dict[Path, float] | None:
+    """What a step of each run is worth on one of `AXES`; None where it is a step.
+
+    Runs that do not say are left out.
+    """
+    if against == STEPS:
+        return None
+    return {run.directory: worth for run in runs if (worth := _worth(run, against))}
+
+
+def _worth(run: Run, against: str) -> float | None:
+    result = run.result
+    whole = {TOKENS: result.tokens, FLOPS: result.train_flops, SECONDS: result.seconds}[against]
+    return whole / result.steps if whole and result.steps else None
+
+
+def _notes(table: Table, curves: Sequence[Curve]) -> list[str]:
+    """Sentences on the arms that a reader would look for in vain."""
+    drawn = {curve.row.arm for curve in curves}
+    absent = [f"{row.arm} ({row.outcome})" for row in table.rows if row.arm not in drawn]
+    grey = len(curves) - len(labelled(curves))
+    sentences = [f"Without a line: {'; '.join(absent)}."] if absent else []
+    return sentences + ([f"Grey: the {grey} arms between those that are named."] if grey else [])
+
+
+def arm_curve(
+    row: Row, scales: dict[Path, float] | None = None, key: str = VAL_LOSS
+) -> Curve | None:
     """Average the arm's runs at the steps all of them have; None when there are no such steps."""
     runs = row.usable or row.runs or row.known
     histories = [h for run in runs if (h := _history(run, scales, key))]
@@ -137,9 +172,11 @@ def focus(curves: Sequence[Curve]) -> tuple[tuple[float, float], tuple[float, fl
     return (min(start, first), end or 1.0), (low - margin, high + margin)
 
 
-def _history(run: Run, scales: dict[Path, float], key: str) -> dict[float, float]:
+def _history(run: Run, scales: dict[Path, float] | None, key: str) -> dict[float, float]:
     # A resumed run logs some steps twice; the later row is the one it went on from.
-    scale = scales.get(run.directory, 1.0)
+    scale = 1.0 if scales is None else scales.get(run.directory)
+    if scale is None:
+        return {}
     rows = read_rows(run.directory / METRICS, key)
     pairs = [(row["step"], row.get(key)) for row in rows]
     return {
@@ -156,10 +193,12 @@ def _label(row: Row, final: float) -> str:
     if row.is_baseline and row.arm != "baseline":
         remarks.append("baseline")
     text = f"{final:.3f}  {row.arm}" + (f" ({', '.join(remarks)})" if remarks else "")
-    return shortened(text, LONGEST_LABEL)
+    return wrapped(text, LONGEST_LABEL)
 
 
-def _draw(axes: Axes, table: Table, curves: Sequence[Curve], x_label: str) -> None:
+def _draw(
+    axes: Axes, table: Table, curves: Sequence[Curve], x_label: str, label_line: float
+) -> None:
     styles = line_styles(table)
     _frame(axes, table, x_label)
     x_limits, y_limits = focus(curves)
@@ -170,7 +209,7 @@ def _draw(axes: Axes, table: Table, curves: Sequence[Curve], x_label: str) -> No
         axes.plot(curve.x, curve.mean, color=FAINT, linewidth=0.5, zorder=2)
     for order, curve in enumerate(reversed(shown)):
         _line(axes, curve, styles[curve.row.arm], order)
-    _labels(axes, shown, styles)
+    _labels(axes, shown, styles, label_line)
     if key := level_key(table):
         axes.legend(handles=key, loc="upper right", frameon=False, fontsize=9, handlelength=2.8)
 
@@ -186,7 +225,8 @@ def _frame(axes: Axes, table: Table, x_label: str) -> None:
     )
     axes.set_xlabel(f"{x_label}, without the first {SKIPPED_FRACTION:.0%}", color=INK)
     axes.set_ylabel(f"validation loss (nats per token{_part(table)})", color=INK)
-    axes.xaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:,.0f}"))
+    form = si if x_label == AXES[FLOPS] else "{:,.0f}".format
+    axes.xaxis.set_major_formatter(FuncFormatter(lambda value, _: form(value)))
     plain_frame(axes, "y")
 
 
@@ -213,14 +253,14 @@ def _line(axes: Axes, curve: Curve, style: LineStyle, order: int) -> None:
         axes.fill_between(curve.x, lower, upper, color=style.color, alpha=0.13, linewidth=0)
 
 
-def _labels(axes: Axes, curves: Sequence[Curve], styles: dict[str, LineStyle]) -> None:
+def _labels(axes: Axes, curves: Sequence[Curve], styles: dict[str, LineStyle], line: float) -> None:
     low, high = axes.get_ylim()
     left, right = axes.get_xlim()
     shown = sorted(curves, key=lambda curve: curve.final)
     ends = [min(max(curve.mean[-1], low), high) for curve in shown]
-    gap = 0.038 * (high - low)
     size = 9.0 if len(shown) <= 16 else 7.5
-    for curve, end, place in zip(shown, ends, spread(ends, gap, low, high), strict=True):
+    places = _places(ends, [c.label.count("\n") + 1 for c in shown], line, low, high)
+    for curve, end, place in zip(shown, ends, places, strict=True):
         style = styles[curve.row.arm]
         # A line that left the panel is led from its edge, one that ended early from its end.
         early = curve.x[-1] < right and low <= curve.mean[-1] <= high
@@ -232,6 +272,20 @@ def _labels(axes: Axes, curves: Sequence[Curve], styles: dict[str, LineStyle]) -
         axes.plot(xs, ys, look, color=style.color, lw=0.7, clip_on=False, transform=axes.transAxes)
         spot = (1 + LABEL_GAP, elbow[1])
         axes.text(*spot, curve.label, transform=axes.transAxes, va="center", size=size, color=INK)
+
+
+def _places(
+    ends: Sequence[float], heights: Sequence[int], line: float, low: float, high: float
+) -> list[float]:
+    """Where labels of so many lines are centred; a line takes that fraction of the panel."""
+    gap = line * (high - low)
+    targets = [
+        end + gap * (place - (height - 1) / 2)
+        for end, height in zip(ends, heights, strict=True)
+        for place in range(height)
+    ]
+    placed = iter(spread(targets, gap, low, high))
+    return [fmean(next(placed) for _ in range(height)) for height in heights]
 
 
 def labelled(curves: Sequence[Curve]) -> list[Curve]:

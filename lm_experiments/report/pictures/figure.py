@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import textwrap
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
+from lm_experiments.report.pictures.paper import save
 from lm_experiments.report.table.rows import Table, arm_levels
 
 if TYPE_CHECKING:
@@ -15,7 +17,7 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
     from matplotlib.lines import Line2D
 
-DPI = 160
+STYLE = Path(__file__).with_name("style.mplstyle")
 INK = "#333333"
 FAINT = "#d5d5d5"
 # Okabe and Ito's palette for colour-blind readers, without its yellow, which is faint on white.
@@ -106,18 +108,22 @@ def nearest(distances: Sequence[float], gap: float) -> float:
 
 @contextmanager
 def picture(path: Path, size: tuple[float, float]) -> Iterator[Figure]:
-    """A figure of this size in inches, written to `path` as PNG when the block ends."""
+    """A figure of this size in inches, written to `path` when the block ends, see `paper.save`."""
     # Imported here because matplotlib is slow to load; no pyplot, so no global state is touched.
     import matplotlib
     from matplotlib.figure import Figure
 
     with matplotlib.rc_context():
         matplotlib.rcdefaults()
-        # A dollar sign in an arm's label is a dollar sign.
-        matplotlib.rcParams["text.parse_math"] = False
-        figure = Figure(figsize=size, dpi=DPI)
+        matplotlib.rcParams.update(matplotlib.rc_params_from_file(STYLE, False, False))
+        figure = Figure(figsize=size)
         yield figure
-        figure.savefig(path, metadata={"Software": None})
+        save(figure, path)
+
+
+def wrapped(text: str, longest: int) -> str:
+    """The text on as many lines as it takes, none longer than that, and nothing left out."""
+    return "\n".join(textwrap.wrap(text, longest, break_on_hyphens=False)) or text
 
 
 def shortened(text: str, longest: int) -> str:

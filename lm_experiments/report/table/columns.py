@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from contextvars import ContextVar
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
+from lm_experiments.errors import InputError
 from lm_experiments.report.statistics.compare import Comparison
 from lm_experiments.report.statistics.contrasts import Contrast, Summary
 from lm_experiments.report.statistics.verdicts import (
@@ -16,9 +19,11 @@ from lm_experiments.report.statistics.verdicts import (
     UNRESOLVED,
     WORSE,
 )
+from lm_experiments.report.style import DIGITS
 from lm_experiments.report.table.fit import ANYWHERE, AT_SPACES, IMPORTANT, NEVER
 from lm_experiments.report.table.published import of_row, published_text, verdict_text
 from lm_experiments.report.table.rows import Row, Table
+from lm_experiments.rundir.diagnostics import PREFIX, STATISTICS
 from lm_experiments.rundir.results import OK
 
 if TYPE_CHECKING:
@@ -35,6 +40,8 @@ LOSS_TITLES = {
     "test_bits_per_byte": "test bits/byte",
 }
 UNITS = {name: BITS if name.endswith("bits_per_byte") else NATS for name in LOSS_TITLES}
+_LOSS_FORM = f".{DIGITS}f"
+_decimals: ContextVar[int] = ContextVar("decimals", default=DIGITS)
 _PREFIXES = ((1e18, "E"), (1e15, "P"), (1e12, "T"), (1e9, "G"), (1e6, "M"), (1e3, "k"))
 
 
@@ -57,12 +64,40 @@ class Column:
     shown: bool = True
 
 
-def columns(table: Table, by_axis: bool = True) -> list[Column]:
-    """The columns this table needs: the axes or the arm's label, then the numbers."""
+def columns(
+    table: Table, by_axis: bool = True, titles: Sequence[str] | None = None
+) -> list[Column]:
+    """The columns of a table: the axes or the arm's label, then the numbers it needs.
+
+    With `titles` these columns, in this order; `InputError` for one that there is not.
+    """
     axes = [_level_column(i, axis) for i, axis in enumerate(table.axes) if by_axis]
     label = Column("arm", lambda row: row.arm, right=False, breaks=ANYWHERE)
     known = [*_losses(table), *_compared(table), *_costs(table)]
-    return [*(axes or [label]), *(column for column in known if column.shown)]
+    if titles is None:
+        return [*(axes or [label]), *(column for column in known if column.shown)]
+    by_title = {column.title: column for column in known}
+    return [*(axes or [label]), *(_chosen_column(title, by_title) for title in titles)]
+
+
+def _chosen_column(title: str, known: Mapping[str, Column]) -> Column:
+    if title in known:
+        return replace(known[title], printed=True)
+    statistic, _, part = title.removeprefix(PREFIX).partition("/")
+    if not title.startswith(PREFIX) or statistic not in STATISTICS:
+        names = [*known, *(f"{PREFIX}{name}" for name in STATISTICS)]
+        raise InputError(f"--columns: {title!r} is no column; there are {', '.join(names)}.")
+    return Column(title, lambda row: fixed(row.diagnostic(statistic, part), ".3g"), measured=True)
+
+
+@contextmanager
+def decimals(count: int) -> Iterator[None]:
+    """Give losses and differences so many decimals meanwhile."""
+    before = _decimals.set(count)
+    try:
+        yield
+    finally:
+        _decimals.reset(before)
 
 
 def si(value: float | None) -> str:
@@ -76,7 +111,9 @@ def si(value: float | None) -> str:
 
 
 def fixed(value: float | str | None, form: str) -> str:
-    """A value in a format, or the sign for nothing."""
+    """A value in a format, or the sign for nothing; losses have the decimals asked for."""
+    if form.endswith(_LOSS_FORM):
+        form = form.replace(_LOSS_FORM, f".{_decimals.get()}f")
     return NOTHING if value is None else format(value, form)
 
 
@@ -91,7 +128,7 @@ def p_text(value: float | None) -> str:
 
 def bounds_text(low: float, high: float) -> str:
     """An interval, such as [-0.0120, +0.0310]."""
-    return f"[{low:+.4f}, {high:+.4f}]"
+    return f"[{fixed(low, '+.4f')}, {fixed(high, '+.4f')}]"
 
 
 def interval_text(contrast: Contrast | None) -> str:

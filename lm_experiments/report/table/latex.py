@@ -3,56 +3,108 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Sequence
 
-from lm_experiments.report.table.columns import Column, columns
+from lm_experiments.errors import InputError
+from lm_experiments.report.style import USUAL, Style
+from lm_experiments.report.table.columns import LOSS_TITLES, Column, columns, decimals
 from lm_experiments.report.table.effects import TITLES, effect_cells, effect_notes
+from lm_experiments.report.table.latex_text import escape
 from lm_experiments.report.table.notes import headline, legend, notes
 from lm_experiments.report.table.rows import Row, Table
 
 LONGEST_TITLE = 8
 MOST_EFFECTS = 12
+# Longer names of arms go on in a second line.
+LONGEST_NAME, NAME_MARK = 26, "p{4cm}"
 # Narrow enough that the error of a failed run does not push the table off the page.
 OUTCOME_MARK = "p{2.4cm}"
-_SPECIAL = {
-    "\\": r"\textbackslash{}",
-    "~": r"\textasciitilde{}",
-    "^": r"\textasciicircum{}",
-    "<": r"\textless{}",
-    ">": r"\textgreater{}",
-    "|": r"\textbar{}",
-    '"': "''",
-    **{character: f"\\{character}" for character in "&%$#_{}"},
+# What the notes say of a column, which is left out where the table has no such column.
+_OF_COLUMNS = {
+    "sd": "sd is over seeds (ddof 1). ",
+    "95 % +/-": "+/- is the half-width of the 95 % t interval of the mean. ",
+    "plain p (Holm)": "; plain p beside",
+    "FLOPs/token": " FLOPs/token is for training.",
 }
-_SIGNED = re.compile(r"(?<![\w.-])([+-])(?=\d)")
 
 
-def latex(table: Table) -> str:
-    r"""A `table` environment to `\input`; the document needs `\usepackage{booktabs}`."""
-    chosen = [column for column in columns(table) if column.printed]
-    marks = [OUTCOME_MARK if c.title == "outcome" else "r" if c.right else "l" for c in chosen]
-    caption = f"{table.sweep.record.name}: {headline(table)} {legend(table)}"
+def latex(table: Table, style: Style = USUAL) -> str:
+    r"""A `table` environment to `\input`; the document needs `\usepackage{booktabs}`.
+
+    With graphicx a table wider than the line is scaled down to it. Raises `InputError` for a label
+    of an arm that the table lacks, and for an unknown column.
+    """
+    _check_arms(table, style)
+    with decimals(style.digits):
+        return _environment(table, style)
+
+
+def _environment(table: Table, style: Style) -> str:
+    known = columns(table, by_axis=not style.arm_labels, titles=style.columns)
+    chosen = [column for column in known if column.printed]
+    marks = [_mark(column, table) for column in chosen]
     label = re.sub(r"[^A-Za-z0-9]+", "-", table.sweep.record.name).strip("-")
     lines = [
-        "% Needs \\usepackage{booktabs}.",
+        "% Needs \\usepackage{booktabs}; with graphicx a table that is too wide is scaled down.",
+        "\\providecommand{\\resizebox}[3]{#3}",
         "\\begin{table}[tbp]",
         "\\centering",
         "\\scriptsize",
         "\\setlength{\\tabcolsep}{2pt}",
-        f"\\caption{{{escape(caption)}}}",
-        f"\\label{{tab:{label}}}",
+        f"\\caption{{{_caption(table, style, chosen)}}}",
+        f"\\label{{{style.label or f'tab:{label}'}}}",
+        "\\resizebox{\\ifdim\\width>\\linewidth\\linewidth\\else\\width\\fi}{!}{%",
         f"\\begin{{tabular}}{{@{{}}{''.join(marks)}@{{}}}}",
         "\\toprule",
         *_titles(chosen),
         "\\midrule",
-        *(_line(row, chosen) for row in table.rows),
+        *(_line(row, chosen, marks, style, best=row is _best(table)) for row in table.rows),
         "\\bottomrule",
-        "\\end{tabular}",
-        "\\par\\medskip",
-        f"\\parbox{{\\linewidth}}{{\\raggedright {escape(' '.join(notes(table)))}}}",
-        *_effects(table),
+        "\\end{tabular}}",
+        *(_notes(table, style, chosen) if style.notes else []),
         "\\end{table}",
     ]
     return "\n".join(lines) + "\n"
+
+
+def _check_arms(table: Table, style: Style) -> None:
+    arms = [row.arm for row in table.rows]
+    for arm in style.arm_labels:
+        if arm not in arms:
+            raise InputError(f"--arm-label {arm!r} is no arm; there are {', '.join(arms)}.")
+
+
+def _caption(table: Table, style: Style, chosen: Sequence[Column]) -> str:
+    if style.caption is not None:
+        return style.caption
+    return escape(f"{table.sweep.record.name}: {headline(table)} {_about(legend(table), chosen)}")
+
+
+def _notes(table: Table, style: Style, chosen: Sequence[Column]) -> list[str]:
+    own = [] if style.caption is None else [headline(table), legend(table)]
+    text = _about(" ".join([*own, *notes(table)]), chosen)
+    return [
+        "\\par\\medskip",
+        f"\\parbox{{\\linewidth}}{{\\raggedright {escape(text)}}}",
+        *_effects(table),
+    ]
+
+
+def _about(text: str, chosen: Sequence[Column]) -> str:
+    """The text without what it says of columns that are not there."""
+    titles = {column.title for column in chosen}
+    for title, phrase in _OF_COLUMNS.items():
+        if title not in titles:
+            text = text.replace(phrase, "")
+    return text
+
+
+def _mark(column: Column, table: Table) -> str:
+    if column.title == "outcome":
+        return OUTCOME_MARK
+    if column.title == "arm" and max(len(row.arm) for row in table.rows) > LONGEST_NAME:
+        return NAME_MARK
+    return "r" if column.right else "l"
 
 
 def _effects(table: Table) -> list[str]:
@@ -75,12 +127,6 @@ def _effects(table: Table) -> list[str]:
     ]
 
 
-def escape(text: str) -> str:
-    """Text as LaTeX prints it, with specials escaped and signs of numbers set as minus signs."""
-    plain = "".join(_SPECIAL.get(character, character) for character in " ".join(text.split()))
-    return _SIGNED.sub(r"$\1$", plain)
-
-
 def _titles(chosen: list[Column]) -> list[str]:
     """The titles on two lines, a long one broken in its middle."""
     tops, bottoms = zip(*(_broken(column.title) for column in chosen), strict=True)
@@ -96,7 +142,21 @@ def _broken(title: str) -> tuple[str, str]:
     return " ".join(words[:cut]), " ".join(words[cut:])
 
 
-def _line(row: Row, chosen: list[Column]) -> str:
-    cells = [escape(column.text(row)) for column in chosen]
-    # A line that starts with a bracket would be read as an option of the one before it.
-    return " & ".join(f"{{{c}}}" if c.startswith("[") else c for c in cells) + r" \\"
+def _best(table: Table) -> Row | None:
+    """The arm of the lowest loss among several."""
+    known = [(row.loss.mean, place) for place, row in enumerate(table.rows) if row.loss]
+    return table.rows[min(known)[1]] if len(known) > 1 else None
+
+
+def _line(row: Row, chosen: list[Column], marks: Sequence[str], style: Style, best: bool) -> str:
+    own = {f"{LOSS_TITLES[name]}{at}" for name in LOSS_TITLES for at in ("", " at own best")}
+    cells = []
+    for place, column in enumerate(chosen):
+        text = escape(column.text(row))
+        if column.title == "arm":
+            text = style.arm_labels.get(row.arm, text)
+            text = f"\\raggedright {text}" if marks[place] == NAME_MARK else text
+        # A line that starts with a bracket would be read as an option of the one before it.
+        text = f"{{{text}}}" if text.startswith("[") else text
+        cells.append(f"\\textbf{{{text}}}" if best and column.title in own else text)
+    return " & ".join(cells) + r" \\"

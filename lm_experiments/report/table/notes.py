@@ -34,7 +34,7 @@ ONE_SEED = (
 SOME_SINGLE = "Arms with n = 1 have no interval, and no claim can be made about them."
 TWO_SEEDS = f"Below {FEWEST_SEEDS} seeds there is no verdict: differences are exploratory (n = 2)."
 SEVERAL_SEEDS = (
-    "sd is over seeds (ddof 1); +/- is the half-width of the 95 % t interval of the mean. "
+    "sd is over seeds (ddof 1). +/- is the half-width of the 95 % t interval of the mean. "
     "Differences are paired over the seeds an arm shares with its reference; "
     "below zero is a lower loss."
 )

@@ -120,6 +120,12 @@ class Row:
         """A number that is the same for all runs of an arm, from the first run that knows it."""
         return next((v for run in self.known if (v := run.fact(name)) is not None), None)
 
+    def diagnostic(self, statistic: str, part: str = "") -> float | None:
+        """A statistic of one part, or its largest, averaged over the usable runs that have it."""
+        found = (run.diagnostic(statistic, part) for run in self.usable)
+        summary = summarize(value for value in found if value is not None)
+        return None if summary is None else summary.mean
+
     def mean(self, name: str) -> float | None:
         """A measured number, averaged over the usable runs that have it."""
         summary = summarize(v for run in self.usable if (v := run.fact(name)) is not None)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from rich.console import Console
 from rich.table import Table as RichTable
 
@@ -20,14 +22,14 @@ from lm_experiments.report.table.rows import Table
 PLAIN_WIDTH = 10_000
 
 
-def show_table(table: Table, console: Console) -> None:
+def show_table(table: Table, console: Console, titles: Sequence[str] | None = None) -> None:
     """Print the table and its notes; a narrow terminal drops columns and says which."""
     if not console.is_terminal:
         # A pipe has no width to wrap at.
         console = Console(file=console.file, width=PLAIN_WIDTH)
-    view = _fitted(table, console.width, by_axis=True)
+    view = _fitted(table, console.width, True, titles)
     if not view.fits:
-        view = _fitted(table, console.width, by_axis=False)
+        view = _fitted(table, console.width, False, titles)
     _print(console, f"{table.sweep.record.name}: {headline(table)}\n")
     _print(console, view.table)
     if view.dropped:
@@ -36,10 +38,10 @@ def show_table(table: Table, console: Console) -> None:
     _show_effects(table, console)
 
 
-def _fitted(table: Table, width: int, by_axis: bool) -> Fitted:
+def _fitted(table: Table, width: int, by_axis: bool, titles: Sequence[str] | None = None) -> Fitted:
     cells = [
         Cells(c.title, [c.text(row) for row in table.rows], c.right, c.breaks, c.rank)
-        for c in columns(table, by_axis)
+        for c in columns(table, by_axis, titles)
     ]
     return fitted(cells, width)
 
