@@ -20,6 +20,7 @@ COMMANDS = {
     "export_hf": "write a run as a Hugging Face folder",
     "prepare_data": "download and encode a corpus ahead of time",
     "reproduce": "train cells of a table again and compare",
+    "gallery": "write a page of published claims held against studies",
     "benchmark": "measure speed as ratios",
 }
 

@@ -69,9 +69,14 @@ def source_text(source: Source, claim: Claim) -> str:
     tokens = "" if source.tokens is None else f"{amount(source.tokens)} tokens"
     runs = "runs not stated" if source.runs is None else counted(source.runs, "run")
     scale = ", ".join(text for text in (source.model, tokens, runs) if text)
-    figure = "" if source.difference is None else f"{source.difference:+g} {claim.unit}"
-    said = ", ".join(text for text in (figure, source.value) if text)
+    said = figure_text(source, claim)
     return f"{source.source} ({scale}): {said}{', ' if said else ''}read in {source.read}"
+
+
+def figure_text(source: Source, claim: Claim) -> str:
+    """What a source found: the difference with its unit, and what it says besides."""
+    figure = "" if source.difference is None else f"{source.difference:+g} {claim.unit}"
+    return ", ".join(text for text in (figure, source.value) if text)
 
 
 def here_text(found: Finding, table: Table) -> str:
