@@ -17,7 +17,7 @@ from lm_experiments.report.table.saved import table_hash
 from lm_experiments.rundir.names import REPRODUCED
 from lm_experiments.rundir.published import Claim, Source
 from lm_experiments.rundir.reproduced import read_reproduction
-from lm_experiments.rundir.words import counted
+from lm_experiments.rundir.words import counted, duration
 
 INDEX = "index.md"
 SUMMARY = ("claim", "published", "here", "verdict at this scale", "study")
@@ -154,9 +154,9 @@ def _cost(table: Table) -> str:
     """What all runs of the sweep took, trials too."""
     runs = {run.directory: run for run in (*table.sweep.runs, *table.sweep.trials)}.values()
     known = [run for run in runs if run.result.wall_seconds is not None]
-    minutes = sum(map(_minutes, known))
+    took = duration(60 * sum(map(_minutes, known)))
     device = "CPU" if all(run.result.device == "cpu" for run in known) else "device"
-    text = f"{counted(len(runs), 'run')} took {minutes:,.0f} {device} minutes (time by threads)."
+    text = f"{counted(len(runs), 'run')} took {took} of {device} time (time by threads)."
     return text if known else f"{counted(len(runs), 'run')}, whose time is not known."
 
 

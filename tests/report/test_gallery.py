@@ -61,7 +61,7 @@ def test_a_card_has_both_scales_and_those_that_do_not_hold_come_first(
     assert "| Gu et al. 2025 | 60M | 5B | 1 | +0.08 nats/token | table 5 |" in second
     assert "| **here** | 4.21M parameters | 4.1M | 5 | +0.0793 [+0.0741, +0.0845]" in second
     # 25 runs of half a minute on two threads.
-    assert "25 runs took 25 CPU minutes" in second
+    assert "25 runs took 25 min of CPU time" in second
     assert "Not tuned: learning rate 0.003." in second
     assert "python scripts/train.py -m study=norms\n" in second
     digest = hashlib.sha256((shown.root / "table.json").read_bytes()).hexdigest()

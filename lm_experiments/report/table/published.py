@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from lm_experiments.report.statistics.compare import Comparison
 from lm_experiments.report.statistics.published import NOT_TESTABLE, Finding
 from lm_experiments.report.table.rows import Row, Table
-from lm_experiments.rundir.published import NATS, Claim, Source
+from lm_experiments.rundir.published import EQUIVALENT, NATS, Claim, Source
 from lm_experiments.rundir.words import counted
 
 RULE = (
@@ -59,7 +59,8 @@ def claim_text(claim: Claim) -> str:
     """The contrast and what is expected of it, or the order."""
     if claim.order:
         return ", ".join(f"{arm} {value:g}" for arm, value in claim.order.items())
-    figures = "" if claim.span is None else f" by {claim.published}"
+    joined = ", at" if claim.expect == EQUIVALENT else " by"
+    figures = "" if claim.span is None else f"{joined} {claim.published}"
     unit = f" {NATS}" if figures and claim.unit == NATS else ""
     return f"{claim.contrast[0]} - {claim.contrast[1]}: {claim.expect}{figures}{unit}"
 
