@@ -23,6 +23,7 @@ COMMANDS = {
     "prepare_data": "download and encode a corpus ahead of time",
     "reproduce": "train cells of a table again and compare",
     "inspect_init": "draw what layers do before training",
+    "gallery": "write a page of published claims held against studies",
     "benchmark": "measure speed as ratios",
 }
 

@@ -13,6 +13,7 @@ from typing import Any
 import yaml
 from hydra import compose, initialize_config_dir
 from hydra.core.global_hydra import GlobalHydra
+from hydra.types import RunMode
 from omegaconf import OmegaConf
 
 from lm_experiments.conf_dir import conf_dir
@@ -20,6 +21,7 @@ from lm_experiments.fields import Use
 from lm_experiments.rundir.study import read_study
 from lm_experiments.study import sweeper
 from lm_experiments.study.choices import choices, offer_choices
+from lm_experiments.study.composer import Composer
 from lm_experiments.study.keys import flat, use_of
 from lm_experiments.study.plan import checked, plain
 from lm_experiments.training.config import RunConfig, plain_values
@@ -52,7 +54,14 @@ COMPARED = (
 @cache
 def composed(*words: str) -> RunConfig:
     """Return the checked configuration of a command line."""
-    return checked(plain(compose("train", list(words))))
+    return checked(plain(_composer()(list(words))))
+
+
+@cache
+def _composer() -> Composer:
+    """Composes as the runs of a sweep are composed, each set of choices once."""
+    loader = GlobalHydra.instance().config_loader()
+    return Composer(loader.load_configuration("train", [], RunMode.MULTIRUN), loader)
 
 
 def golden(group: str) -> dict[str, Any]:

@@ -24,25 +24,25 @@ def markdown(table: Table, pictures: Mapping[str, str] | None = None) -> str:
     """
     chosen = [column for column in columns(table) if not column.measured]
     lines = [
-        f"# {_plain(table.sweep.record.name)}",
+        f"# {plain_text(table.sweep.record.name)}",
         "",
-        _plain(headline(table)),
+        plain_text(headline(table)),
         "",
-        _markdown_row([column.title for column in chosen]),
-        _markdown_row(["---:" if column.right else ":---" for column in chosen]),
-        *(_markdown_row([column.text(row) for column in chosen]) for row in table.rows),
+        markdown_row([column.title for column in chosen]),
+        markdown_row(["---:" if column.right else ":---" for column in chosen]),
+        *(markdown_row([column.text(row) for column in chosen]) for row in table.rows),
         "",
         legend(table),
         "",
-        *(f"- {_plain(note)}" for note in notes(table)),
+        *(f"- {plain_text(note)}" for note in notes(table)),
         "",
         *_effects(table),
         "Runs:",
         "",
-        *(f"- {_plain(line)}" for line in run_ids(table)),
+        *(f"- {plain_text(line)}" for line in run_ids(table)),
     ]
     for name, shows in (pictures or {}).items():
-        lines += ["", f"![{_plain(shows)}]({name})"]
+        lines += ["", f"![{plain_text(shows)}]({name})"]
     return "\n".join(lines) + "\n"
 
 
@@ -50,14 +50,16 @@ def _effects(table: Table) -> list[str]:
     found = effect_notes(table)
     rows = shown_effects(table.effects) if table.effects else ()
     rules = [":---", *["---:"] * (len(TITLES) - 1)]
-    cells = [_markdown_row(line) for line in (TITLES, rules, *map(effect_cells, rows))]
-    section = [*(cells if rows else []), "", *(f"- {_plain(note)}" for note in found), ""]
+    cells = [markdown_row(line) for line in (TITLES, rules, *map(effect_cells, rows))]
+    section = [*(cells if rows else []), "", *(f"- {plain_text(note)}" for note in found), ""]
     return [f"## {HEADING}", "", *section] if found else []
 
 
-def _plain(text: str) -> str:
+def plain_text(text: str) -> str:
+    """Text on one line that Markdown prints as it is."""
     return " ".join(text.split()).replace("|", "\\|").replace("<", "&lt;")
 
 
-def _markdown_row(cells: Sequence[str]) -> str:
-    return f"| {' | '.join(_plain(cell) for cell in cells)} |"
+def markdown_row(cells: Sequence[str]) -> str:
+    """A line of a table."""
+    return f"| {' | '.join(plain_text(cell) for cell in cells)} |"

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from lm_experiments.report.statistics.compare import Comparison
 from lm_experiments.report.statistics.published import NOT_TESTABLE, Finding
 from lm_experiments.report.table.rows import Row, Table
-from lm_experiments.rundir.published import NATS, Claim, Source
+from lm_experiments.rundir.published import EQUIVALENT, NATS, Claim, Source
 from lm_experiments.rundir.words import counted
 
 RULE = (
@@ -59,7 +59,8 @@ def claim_text(claim: Claim) -> str:
     """The contrast and what is expected of it, or the order."""
     if claim.order:
         return ", ".join(f"{arm} {value:g}" for arm, value in claim.order.items())
-    figures = "" if claim.span is None else f" by {claim.published}"
+    joined = ", at" if claim.expect == EQUIVALENT else " by"
+    figures = "" if claim.span is None else f"{joined} {claim.published}"
     unit = f" {NATS}" if figures and claim.unit == NATS else ""
     return f"{claim.contrast[0]} - {claim.contrast[1]}: {claim.expect}{figures}{unit}"
 
@@ -69,9 +70,14 @@ def source_text(source: Source, claim: Claim) -> str:
     tokens = "" if source.tokens is None else f"{amount(source.tokens)} tokens"
     runs = "runs not stated" if source.runs is None else counted(source.runs, "run")
     scale = ", ".join(text for text in (source.model, tokens, runs) if text)
-    figure = "" if source.difference is None else f"{source.difference:+g} {claim.unit}"
-    said = ", ".join(text for text in (figure, source.value) if text)
+    said = figure_text(source, claim)
     return f"{source.source} ({scale}): {said}{', ' if said else ''}read in {source.read}"
+
+
+def figure_text(source: Source, claim: Claim) -> str:
+    """What a source found: the difference with its unit, and what it says besides."""
+    figure = "" if source.difference is None else f"{source.difference:+g} {claim.unit}"
+    return ", ".join(text for text in (figure, source.value) if text)
 
 
 def here_text(found: Finding, table: Table) -> str:

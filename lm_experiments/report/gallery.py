@@ -1,0 +1,177 @@
+"""A gallery of published claims held against runs: one card a claim, made from run directories."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from lm_experiments.errors import InputError
+from lm_experiments.report.collect import Run, collect
+from lm_experiments.report.statistics.published import VERDICTS, Finding
+from lm_experiments.report.table.json_table import json_text
+from lm_experiments.report.table.markdown import markdown_row, plain_text
+from lm_experiments.report.table.published import RULE, amount, claim_text, figure_text
+from lm_experiments.report.table.rows import Table, build_table
+from lm_experiments.report.table.saved import table_hash
+from lm_experiments.rundir.names import REPRODUCED
+from lm_experiments.rundir.published import Claim, Source
+from lm_experiments.rundir.reproduced import read_reproduction
+from lm_experiments.rundir.words import counted, duration
+
+INDEX = "index.md"
+SUMMARY = ("claim", "published", "here", "verdict at this scale", "study")
+COLUMNS = ("", "model", "training tokens", "runs", "difference", "read in")
+PICTURE = "Differences with 95 % intervals; empty bars are published ranges"
+
+
+@dataclass(frozen=True)
+class Exhibit:
+    """A sweep with published claims, and the hash of its table's file."""
+
+    folder: Path
+    table: Table
+    digest: str
+
+    @property
+    def name(self) -> str:
+        """The sweep's name."""
+        return self.table.sweep.record.name
+
+
+def write_gallery(folders: Sequence[Path], out: Path) -> list[Path]:
+    """Write a page with a card for every claim of these sweeps, and a forest plot for each sweep.
+
+    Cards of claims that do not hold come first. Raises `InputError` for a sweep without claims,
+    without a table, whose table is not that of its runs, and for two sweeps of one name.
+    """
+    # Imported here because matplotlib is slow to load.
+    from lm_experiments.report.pictures.forest import draw_forest
+
+    exhibits = [_exhibit(folder) for folder in folders]
+    names = [exhibit.name for exhibit in exhibits]
+    if repeated := [name for name in names if names.count(name) > 1]:
+        raise InputError(f"Two sweeps are called {repeated[0]}; rename one of their folders.")
+    out.mkdir(parents=True, exist_ok=True)
+    drawn = [path for each in exhibits if draw_forest(each.table, path := out / f"{each.name}.png")]
+    cards = [(found, exhibit) for exhibit in exhibits for found in exhibit.table.published]
+    cards.sort(key=lambda card: VERDICTS.index(card[0].verdict))
+    page = out / INDEX
+    pictures = {path.stem for path in drawn}
+    page.write_text(_page(cards, pictures), encoding="utf-8", newline="\n")
+    return [page, *drawn]
+
+
+def _exhibit(folder: Path) -> Exhibit:
+    table, path = build_table(collect(folder)), folder / "table.json"
+    if not table.published:
+        raise InputError(
+            f"{folder} holds no published claims; a study has them under published:, see "
+            "docs/studies.md."
+        )
+    if not path.is_file() or path.read_text(encoding="utf-8") != json_text(table):
+        raise InputError(
+            f"{path} is missing, or is not the table of the runs beside it; make it: python "
+            f"scripts/table.py {folder}"
+        )
+    return Exhibit(folder, table, table_hash(path))
+
+
+def _page(cards: Sequence[tuple[Finding, Exhibit]], pictures: set[str]) -> str:
+    verdicts = [found.verdict for found, _ in cards]
+    counts = ", ".join(f"{verdicts.count(verdict)} {verdict}" for verdict in VERDICTS)
+    lines = [
+        "# Published claims, held against small runs",
+        "",
+        f"{counted(len(cards), 'claim')}: {counts}. {RULE}",
+        "",
+        "This page is made by `python scripts/gallery.py` from run directories alone.",
+        "",
+        *_table(SUMMARY, [_summary(found, exhibit) for found, exhibit in cards]),
+    ]
+    for number, (found, exhibit) in enumerate(cards, 1):
+        lines += ["", *_card(number, found, exhibit)]
+        if exhibit.name in pictures:
+            lines += ["", f"![{PICTURE}]({exhibit.name}.png)"]
+    return "\n".join(lines) + "\n"
+
+
+def _summary(found: Finding, exhibit: Exhibit) -> list[str]:
+    claim = found.claim
+    return [claim.claim, claim.published, found.here or "-", found.verdict, exhibit.name]
+
+
+def _card(number: int, found: Finding, exhibit: Exhibit) -> list[str]:
+    claim, table = found.claim, exhibit.table
+    verdict = (
+        f"{found.verdict}: {found.reason}" if found.reason else f"{found.verdict} at this scale"
+    )
+    return [
+        f"## {number}. {plain_text(claim.claim)}",
+        "",
+        f"**{plain_text(verdict)}** ({plain_text(claim_text(claim))})",
+        "",
+        *_table(COLUMNS, [*(_source(each, claim) for each in claim.sources), _here(found, table)]),
+        "",
+        *([f"Why it may differ: {plain_text(claim.why)}", ""] if claim.why else []),
+        f"{_setting(table)} {_cost(table)}",
+        "",
+        "```bash",
+        table.sweep.record.command,
+        "```",
+        "",
+        f"`table.json` has the SHA-256 `{exhibit.digest}`. {_retrained(exhibit)}",
+    ]
+
+
+def _table(titles: Sequence[str], rows: Sequence[Sequence[str]]) -> list[str]:
+    return [*map(markdown_row, (titles, [":---"] * len(titles), *rows))]
+
+
+def _source(source: Source, claim: Claim) -> list[str]:
+    tokens = "not noted" if source.tokens is None else amount(source.tokens)
+    runs = "not stated" if source.runs is None else str(source.runs)
+    figure = figure_text(source, claim) or "-"
+    return [source.source, source.model or "not noted", tokens, runs, figure, source.read]
+
+
+def _here(found: Finding, table: Table) -> list[str]:
+    """The row of these runs."""
+    row = next((row for row in table.rows if row.arm == found.claim.arms[0]), None)
+    size, tokens = (amount(row.first(name) if row else None) for name in ("parameters", "tokens"))
+    runs = str(len(row.runs)) if row else "0"
+    return ["**here**", f"{size} parameters", tokens, runs, found.here or "-", "its runs"]
+
+
+def _setting(table: Table) -> str:
+    if table.tune is not None:
+        return f"Each arm at its own best {table.tune.key}, searched alike for all."
+    rates = sorted({rate for row in table.rows if (rate := row.first("learning_rate"))})
+    return f"Not tuned: learning rate {' and '.join(f'{rate:g}' for rate in rates)}."
+
+
+def _cost(table: Table) -> str:
+    """What all runs of the sweep took, trials too."""
+    runs = {run.directory: run for run in (*table.sweep.runs, *table.sweep.trials)}.values()
+    known = [run for run in runs if run.result.wall_seconds is not None]
+    took = duration(60 * sum(map(_minutes, known)))
+    device = "CPU" if all(run.result.device == "cpu" for run in known) else "device"
+    text = f"{counted(len(runs), 'run')} took {took} of {device} time (time by threads)."
+    return text if known else f"{counted(len(runs), 'run')}, whose time is not known."
+
+
+def _minutes(run: Run) -> float:
+    seconds, threads = run.result.wall_seconds or 0.0, run.result.threads or 1
+    return seconds * (threads if run.result.device == "cpu" else 1) / 60
+
+
+def _retrained(exhibit: Exhibit) -> str:
+    """The cell of this very table that was trained again last."""
+    folders = [path.parent for path in exhibit.folder.resolve().parent.glob(f"*/{REPRODUCED}")]
+    found = [record for folder in folders if (record := read_reproduction(folder)).cells]
+    mine = [record for record in found if record.table == exhibit.digest]
+    if not mine:
+        return "No cell of it has been trained again yet."
+    last = max(mine, key=lambda record: record.time)
+    cell = last.cells[-1]
+    return f"Last cell trained again: {cell.cell}, {cell.verdict}, on {last.time[:10]}."

@@ -1,0 +1,119 @@
+"""The gallery of published claims, made from a study that the real writers wrote."""
+
+from __future__ import annotations
+
+import hashlib
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+from synthetic_studies import StudyFactory
+
+from lm_experiments.cli.gallery import main
+from lm_experiments.errors import InputError
+from lm_experiments.report import write_report
+from lm_experiments.report.gallery import write_gallery
+from lm_experiments.rundir.published import Claim, Source
+from lm_experiments.rundir.reproduced import Reproduction, RetrainedCell, write_reproduction
+
+GU = Source("Gu et al. 2025", "table 5", "60M", 5e9, 1, difference=0.08)
+NARANG = Source("Narang et al. 2021", "table 1", value="2.167 against 2.182")
+CLAIMS = [
+    Claim("Without positions it is worse.", "worse", ["nope", "baseline"], sources=[GU]),
+    Claim("It needs rope.", "worse", ["rope", "baseline"], sources=[GU]),
+    Claim(
+        "LayerNorm | RMSNorm differ.",
+        "better",
+        ["layernorm", "baseline"],
+        sources=[NARANG],
+        why="A small model.",
+    ),
+]
+
+
+@pytest.fixture
+def shown(study: StudyFactory) -> StudyFactory:
+    """A finished study with claims, whose table has been shown."""
+    study.published = CLAIMS
+    for arm in study.arms:
+        for seed in study.seeds:
+            study.changes[arm, seed] = {"wall_seconds": 30.0, "threads": 2}
+    write_report(study.whole())
+    return study
+
+
+def cards(page: str) -> list[str]:
+    return page.split("\n## ")[1:]
+
+
+def test_a_card_has_both_scales_and_those_that_do_not_hold_come_first(
+    shown: StudyFactory, tmp_path: Path
+) -> None:
+    page, picture = write_gallery([shown.root], tmp_path / "gallery")
+    assert picture.name == "norms.png" and picture.stat().st_size > 1000
+    text = page.read_text()
+    first, second, third = cards(text)
+    assert first.startswith("1. LayerNorm \\| RMSNorm differ.")
+    assert "**does not hold at this scale**" in first
+    assert "| Narang et al. 2021 | not noted | not noted | not stated | 2.167 against" in first
+    assert "Why it may differ: A small model." in first
+    assert second.startswith("2. Without positions") and "**holds at this scale**" in second
+    assert "| Gu et al. 2025 | 60M | 5B | 1 | +0.08 nats/token | table 5 |" in second
+    assert "| **here** | 4.21M parameters | 4.1M | 5 | +0.0793 [+0.0741, +0.0845]" in second
+    # 25 runs of half a minute on two threads.
+    assert "25 runs took 25 min of CPU time" in second
+    assert "Not tuned: learning rate 0.003." in second
+    assert "python scripts/train.py -m study=norms\n" in second
+    digest = hashlib.sha256((shown.root / "table.json").read_bytes()).hexdigest()
+    assert digest in second and "No cell of it has been trained again yet." in second
+    assert "**not testable here: no arm 'rope' was trained**" in third
+    assert "3 claims: 1 does not hold, 0 holds in sign, 1 holds, 0 not resolved, 1 not" in text
+    again, _ = write_gallery([shown.root], tmp_path / "again")
+    assert again.read_text() == text
+
+
+def test_the_last_cell_of_this_very_table_is_told(shown: StudyFactory, tmp_path: Path) -> None:
+    digest = hashlib.sha256((shown.root / "table.json").read_bytes()).hexdigest()
+    for name, table, time, cell in (
+        ("one", digest, "2026-01-01T00:00:00+00:00", "nope s0"),
+        ("two", digest, "2026-02-01T00:00:00+00:00", "silu s1"),
+        ("other", "another", "2026-03-01T00:00:00+00:00", "silu s2"),
+    ):
+        folder = shown.root.with_name(name)
+        folder.mkdir()
+        cells = [RetrainedCell(cell, 3.0, 3.0, "bit-equal")]
+        write_reproduction(folder, Reproduction(table, time, cells))
+    page, _ = write_gallery([shown.root], tmp_path / "gallery")
+    assert "Last cell trained again: silu s1, bit-equal, on 2026-02-01." in page.read_text()
+
+
+def test_a_tuned_study_says_so_and_counts_its_trials(study: StudyFactory, tmp_path: Path) -> None:
+    study.published, study.tuned = CLAIMS[:1], True
+    write_report(study.whole())
+    [card] = cards(write_gallery([study.root], tmp_path / "gallery")[0].read_text())
+    assert "Each arm at its own best optimizer.lr" in card
+    assert "runs, whose time is not known." in card
+
+
+def test_what_is_no_exhibit_is_refused(
+    shown: StudyFactory, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    out = tmp_path / "gallery"
+    with pytest.raises(InputError, match="Two sweeps are called norms; rename"):
+        write_gallery([shown.root, shown.root], out)
+    table = shown.root / "table.json"
+    table.write_text(table.read_text().replace("3.2", "3.1", 1))
+    with pytest.raises(InputError, match="is not the table of the runs beside it; make it"):
+        write_gallery([shown.root], out)
+    bare = replace(shown, root=tmp_path / "bare", published=[], entries=[])
+    assert main([str(bare.whole()), "--out", str(out)]) == 2
+    assert "holds no published claims" in capsys.readouterr().err
+    assert not out.exists()
+
+
+def test_the_command_names_what_it_wrote(
+    shown: StudyFactory, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    out = tmp_path / "gallery"
+    assert main([str(shown.root), "--out", str(out)]) == 0
+    assert capsys.readouterr().out == f"Wrote {out}/index.md\nWrote {out}/norms.png\n"
