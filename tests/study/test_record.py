@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -13,7 +13,9 @@ from filelock import FileLock
 from lm_experiments.errors import InputError
 from lm_experiments.rundir.identity import Identity, write_identity
 from lm_experiments.rundir.names import LOCK
+from lm_experiments.rundir.published import Claim, Source
 from lm_experiments.rundir.results import DONE, FAILED, INTERRUPTED, Result, write_result
+from lm_experiments.rundir.study import Study
 from lm_experiments.rundir.sweeps import read_sweep
 from lm_experiments.study.expand import RunSpec
 from lm_experiments.study.record import record_sweep
@@ -141,3 +143,18 @@ def test_a_label_that_grew_renames_its_row_in_place(plan: Plan, tmp_path: Path) 
     record(*runs[:2])
     record(*runs[2:])
     assert [arm for arm, _ in rows(tmp_path)] == ["x/a", "b", "y/a"]
+
+
+def test_published_claims_may_be_added_to_a_study_that_has_begun(
+    plan: Plan, tmp_path: Path
+) -> None:
+    study = Study("s", "a", {"a": ["norm=x"], "b": ["norm=x"]})
+    record_sweep(tmp_path, [plan("a", 0.1)], [], study)  # type: ignore[list-item]
+    begin(plan("a", 0.1), DONE)
+    claim = Claim("It is worse.", "worse", ["b", "a"], sources=[Source("A 2020", "table 1")])
+    claimed = replace(study, published=[claim])
+    record_sweep(tmp_path, [plan("a", 0.1)], [], claimed)  # type: ignore[list-item]
+    kept = read_sweep(tmp_path)
+    assert kept is not None and kept.study is not None and kept.study.published == [claim]
+    with pytest.raises(InputError, match="before it was edited"):
+        record_sweep(tmp_path, [plan("a", 0.1)], [], replace(study, margin=0.5))  # type: ignore[list-item]

@@ -1,14 +1,16 @@
 """Verdicts on published claims, by a rule that is fixed before anything is trained.
 
-What is promised, at this scale alone and for all claims of a study together (`LEVEL` is .05):
+What is promised, at this scale alone (`LEVEL` is .05), of the claimed differences of a study:
 
-- a claimed difference *holds*, or *holds in sign*, by chance in at most .05 of studies where it has
+- of all together, one *holds*, or *holds in sign*, by chance in at most .05 of studies where it has
   the other sign or none: its sign is that of a test adjusted after Holm;
-- it *does not hold* by chance in at most .05 of studies where it has the claimed sign (the same
-  test), and in at most .05 where it is as large as claimed, and that is beyond the margin (the
-  equivalence test, adjusted likewise);
-- an effect within the published range is called *holds in sign* rather than *holds* in at most
-  .05 of studies, as the 95 % interval misses it no more often.
+- of all together, one *does not hold* by chance in at most .05 of studies where it has the claimed
+  sign (the same test), and in at most .05 where it is as large as claimed, and that is beyond the
+  margin (the equivalence test, adjusted likewise);
+- of each alone, an effect within the published range is called *holds in sign* in place of *holds*
+  in at most .05 of studies, as the 95 % interval misses it no more often.
+
+The rules for failures and for orders keep .05 for each claim alone.
 """
 
 from __future__ import annotations

@@ -6,7 +6,12 @@ from collections.abc import Sequence
 from dataclasses import asdict, replace
 from typing import Any
 
-from lm_experiments.report.statistics.exploratory import NO_LEDGER, Pair, exploratory_reasons
+from lm_experiments.report.statistics.exploratory import (
+    NO_LEDGER,
+    Pair,
+    exploratory_reasons,
+    late_claims,
+)
 from lm_experiments.rundir.ledger import (
     DECLARED,
     LOOK,
@@ -143,3 +148,15 @@ def test_what_is_declared_otherwise_than_where_tests_were_shown_is_told() -> Non
     )
     other = taken("relu-0", "base-0", tested=replace(FIRST, margin=None), **said)
     assert told(declared(FIRST), other).startswith("the margin was changed from None to 0.01")
+
+
+def test_a_claim_is_late_where_it_was_declared_after_tests_here_or_elsewhere() -> None:
+    claimed = replace(FIRST, published=["x"])
+    assert late_claims([declared(claimed), shown(), declared(claimed)], ["x"]) == {}
+    assert late_claims([declared(FIRST), shown(tested=False), declared(claimed)], ["x"]) == {}
+    after = late_claims([declared(FIRST), shown(), declared(claimed)], ["x"])["x"]
+    assert after == "declared on 2026-01-02 or later, after p-values had been shown"
+    assert late_claims([], ["x"]) == {"x": NO_LEDGER}
+    there = late_claims([taken("relu-s0", tested=FIRST), declared(claimed)], ["x"])["x"]
+    assert there == "not declared in runs/a, where p-values of its runs had been shown"
+    assert late_claims([taken("relu-s0", tested=claimed), declared(claimed)], ["x"]) == {}
