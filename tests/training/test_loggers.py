@@ -111,7 +111,9 @@ def test_three_runs_in_one_process_are_three_wandb_runs(
         defined = [r["metric"] for r in found if r["type"] == "metric"]
         assert [metric.get("name") for metric in defined] == [X_AXIS, *AXES, None]
         assert [metric.get("step_metric") for metric in defined] == [*[None] * 4, X_AXIS]
-        assert found[-1]["exit"]["exit_code"] == (1 if seed == 1 else 0)
+        # What the client measures of the machine may be written after it.
+        codes = [record["exit"]["exit_code"] for record in found if record["type"] == "exit"]
+        assert codes == [1 if seed == 1 else 0]
         assert run["run_id"] == (tmp_path / str(seed) / "wandb_id").read_text().split()[0]
         ids.add(run["run_id"])
     assert len(ids) == 3
