@@ -22,7 +22,7 @@ from lm_experiments.report.table.columns import interval_text, p_text
 from lm_experiments.rundir.identity import Identity, write_identity
 from lm_experiments.rundir.ledger import LOOK, read_ledger
 from lm_experiments.rundir.metrics import write_rows
-from lm_experiments.rundir.names import LOG, SAMPLES
+from lm_experiments.rundir.names import DIAGNOSTICS, LOG, SAMPLES
 from lm_experiments.rundir.sweeps import SweepRow
 
 HOSTILE = "</script><script>alert('<b>&\u2028\"}{{ 'q' * 9 }}')</script>"
@@ -212,6 +212,18 @@ def test_why_and_failures(sweep: SweepFactory) -> None:
     assert costs.keys() == {"base", "new"}
 
 
+def test_layers_are_those_of_the_last_look(sweep: SweepFactory) -> None:
+    for seed, last in ((0, 0.2), (1, 0.4)):
+        run = sweep.run("base", seed, result=result_of("base", seed, 3.1))
+        rows = [{"step": 5, "gradient_norm/0": 9.0}, {"step": 10, "gradient_norm/0": last}]
+        write_rows(run / DIAGNOSTICS, rows)
+    sweep.done("new", {0: 3.2})
+    layers = page_of(sweep.plan()).data["figures"]["layers"]
+    assert list(layers["statistics"]) == ["gradient_norm"]
+    [arm] = layers["arms"]
+    assert arm["lines"]["gradient_norm"] == {"x": ["0"], "y": [pytest.approx(0.3)]}
+
+
 def test_trust_and_repetition(study: StudyFactory) -> None:
     root = study.whole()
     write_report(root)
@@ -230,7 +242,7 @@ def test_a_page_of_a_sweep_that_goes_on_compares_nothing(sweep: SweepFactory) ->
             loss = 3.1 + 0.1 * (arm == "new") + 0.01 * seed
             sweep.run(arm, seed, result=result_of(arm, seed, loss), metrics=history(loss, seed))
     page = page_of(sweep.plan(), "2026-01-01 10:00:00 UTC")
-    assert page.data["figures"].keys() == {"curves"}
+    assert page.data["figures"].keys() == {"curves", "layers"}
     assert "Which arm won?" not in page.headings
     assert "verdict" not in page.text and "vs baseline" not in page.text
     assert "this page is of 2026-01-01 10:00:00 UTC" in page.text

@@ -16,7 +16,7 @@ from synthetic_studies import StudyFactory
 from lm_experiments.report import build_table, collect
 from lm_experiments.report.page import page_html
 from lm_experiments.rundir.metrics import Row, write_rows
-from lm_experiments.rundir.names import SAMPLES
+from lm_experiments.rundir.names import DIAGNOSTICS, SAMPLES
 
 playwright = pytest.importorskip(
     "playwright.sync_api", reason="needs playwright: pip install 'lm_experiments[browser]'"
@@ -26,6 +26,7 @@ pytestmark = [
     pytest.mark.slow,
     pytest.mark.skipif(CHROMIUM is None, reason="needs Chromium: apt-get install chromium"),
 ]
+LAYERS = ("gradient_norm", "update_ratio")
 HOSTILE = "<b>bold</b> <img src=x onerror=\"window.hit=1\"> </script> %{y} $x^2$ & 'arm'"
 MEGABYTE = 1 << 20
 
@@ -77,7 +78,17 @@ def root(study: StudyFactory) -> Path:
     folder = study.whole()
     for directory in folder.glob("*-s0-*"):
         write_rows(directory / SAMPLES, [{"step": 9, "prompt": HOSTILE, "text": HOSTILE * 9}])
+        parts = {f"{key}/{part}": 1.0 + part for key in LAYERS for part in range(4)}
+        write_rows(directory / DIAGNOSTICS, [{"step": 9, **parts}])
     return folder
+
+
+def test_another_statistic_of_the_layers_is_drawn(opened: Any, root: Path) -> None:
+    page = opened(root)
+    assert "baseline" in lines(page, "layers")
+    page.select_option("[name=statistic]", LAYERS[1])
+    title = "document.querySelector('[data-figure=layers]').layout.yaxis.title.text"
+    assert page.evaluate(title) == LAYERS[1]
 
 
 def lines(page: Any, figure: str = "curves") -> list[str]:
@@ -162,7 +173,7 @@ def test_the_command_is_copied(opened: Any, root: Path) -> None:
     page = opened(root)
     page.context.grant_permissions(["clipboard-read", "clipboard-write"])
     page.get_by_role("button", name="Copy this command").click()
-    page.wait_for_function("document.getElementById('copied').textContent === 'Copied.'")
+    page.locator("#copied", has_text="Copied.").wait_for(state="attached")
     copied = page.evaluate("navigator.clipboard.readText()")
     assert copied.startswith("python scripts/train.py -m study=norms")
 

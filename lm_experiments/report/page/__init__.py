@@ -70,7 +70,11 @@ def _content(table: Table, interim: str) -> dict[str, Any]:
         "baseline": table.baseline,
         "interim": interim,
         "looks": figures.looks(table),
-        "figures": {"curves": figures.curves(table), **({} if interim else _drawn(table))},
+        "figures": {
+            "curves": figures.curves(table),
+            "layers": figures.layers(table),
+            **({} if interim else _drawn(table)),
+        },
         **({} if interim else _compared(table)),
         "cost_titles": facts.COST_TITLES,
         "cost_rows": facts.cost_rows(table),

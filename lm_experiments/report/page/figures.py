@@ -7,7 +7,7 @@ left out.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from itertools import chain
+from itertools import chain, product
 from statistics import fmean
 from typing import TYPE_CHECKING, Any
 
@@ -22,6 +22,8 @@ from lm_experiments.report.style import AXES, STEPS
 from lm_experiments.report.table.columns import LOSS_TITLES, UNITS, bounds_text, p_text
 from lm_experiments.report.table.effects import effect_label, resolved, shown_effects
 from lm_experiments.report.table.rows import Row, Table
+from lm_experiments.rundir.diagnostics import STATISTICS, by_part, read_diagnostics
+from lm_experiments.rundir.metrics import Row as Logged
 
 if TYPE_CHECKING:
     from lm_experiments.report.statistics.factorial import Effect
@@ -35,7 +37,6 @@ MEASURES = {
     "val/loss": "validation loss (nats per token)",
     "train/loss": "training loss (nats per token)",
 }
-# What a curve may be drawn against, with the fact of a result that says how much a run had of it.
 # All curves of a page together, and each of them, have about so many points.
 MOST_POINTS, MOST_OF_A_CURVE, FEWEST_OF_A_CURVE = 36_000, 400, 40
 
@@ -83,6 +84,32 @@ def curves(table: Table) -> Json | None:
     # Arms with unequal batches are comparable by tokens and not by steps.
     first = usual_axis(table.sweep.runs)
     return {"measures": names, "axes": axes, "axis": first, "arms": arms, "most": most}
+
+
+def layers(table: Table) -> Json | None:
+    """Return what the parts of each arm's models did at the last look, None without diagnostics.
+
+    A value is the mean over the arm's usable runs, or over those there are.
+    """
+    arms: list[Json] = []
+    for row in table.rows:
+        rows = [read_diagnostics(run.directory)[-1:] for run in row.usable or row.known]
+        lines = _by_statistic(list(chain.from_iterable(rows)))
+        if lines:
+            arms.append({"arm": row.arm, "lines": lines})
+    known = {key: text for key, text in STATISTICS.items() if any(key in a["lines"] for a in arms)}
+    return {"statistics": known, "arms": arms} if arms else None
+
+
+def _by_statistic(looks: Sequence[Logged]) -> Json:
+    found: dict[str, dict[str, list[float]]] = {}
+    for look, statistic in product(looks, STATISTICS):
+        for part, value in by_part(look, statistic).items():
+            found.setdefault(statistic, {}).setdefault(part, []).append(value)
+    return {
+        statistic: {"x": list(parts), "y": [fmean(values) for values in parts.values()]}
+        for statistic, parts in found.items()
+    }
 
 
 def forest(table: Table) -> Json | None:

@@ -118,7 +118,17 @@
     })];
   }
 
-  const makers = { curves, forest: intervals, effects: intervals, sensitivity };
+  function layers(fig, width) {
+    const statistic = document.querySelector("[name=statistic]").value;
+    const known = fig.arms.filter((one) => one.lines[statistic]);
+    return [known.map(({ arm, lines }) => line(arm, lines[statistic].x, lines[statistic].y, {})), layout(width, 380, {
+      margin: { l: 50, r: 12, t: 10, b: 40 },
+      xaxis: { title: { text: "part of the model" }, type: "category" },
+      yaxis: { title: { text: statistic } },
+    })];
+  }
+
+  const makers = { curves, layers, forest: intervals, effects: intervals, sensitivity };
   const plots = [...document.querySelectorAll(".plot")];
   function draw(plot) {
     const name = plot.dataset.figure;
@@ -126,7 +136,7 @@
     return Plotly.react(plot, ...makers[name](figures[name], width), { displayModeBar: false });
   }
   const drawAll = () => plots.forEach(draw);
-  const drawCurves = () => plots.filter((plot) => plot.dataset.figure === "curves").forEach(draw);
+  const redraw = (name) => plots.filter((plot) => plot.dataset.figure === name).forEach(draw);
 
   function sort(button) {
     const head = button.closest("th"), body = head.closest("table").tBodies[0];
@@ -160,10 +170,10 @@
     if (target.closest(".copy")) copy(target.closest(".copy"));
     if (target.matches("[data-all]")) {
       for (const box of document.querySelectorAll("#toggles input")) box.checked = Boolean(target.dataset.all);
-      drawCurves();
+      redraw("curves");
     }
   });
-  document.addEventListener("change", ({ target }) => target.closest("#controls, #toggles") && drawCurves());
+  document.addEventListener("change", ({ target }) => redraw(target.name === "statistic" ? "layers" : "curves"));
   dark.addEventListener("change", drawAll);
   let later;
   addEventListener("resize", () => { clearTimeout(later); later = setTimeout(drawAll, 150); });
