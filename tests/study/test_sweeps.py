@@ -413,7 +413,7 @@ def test_a_failed_run_is_tried_again_and_stops_the_sweep_where_asked(
     [log] = Path("runs/again").glob("raising*/train.log")
     assert log.read_text().count("Traceback") == 3
 
-    answer = train(*sweep, "on_failure=stop", "name=stops")
+    answer = train(*sweep, "on_failure=stop", "name=stops", "resources.at_once=1")
     assert answer.code == 1
     assert [r["arm"] for r in results(Path("runs/stops"))] == ["raising"]
     assert "Stopped. The same command continues" in answer.out
