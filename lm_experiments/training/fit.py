@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import logging
 import os
 import time
@@ -154,7 +155,10 @@ class Run:
         )
         batches = Batches(config, data, self.device.type == "cuda", self.world)
         trainer = self._build_trainer(batches)
-        trainer.fit(self.module, datamodule=batches, ckpt_path=self.checkpoint, weights_only=True)
+        with _set_up_not_collected():
+            trainer.fit(
+                self.module, datamodule=batches, ckpt_path=self.checkpoint, weights_only=True
+            )
         # The last step has a full pass over the validation set.
         if self.module.history.validated_step != trainer.global_step:
             trainer.validate(self.module, datamodule=batches, verbose=False)
@@ -203,6 +207,8 @@ class Run:
         )
         # Lightning's handler of SIGTERM would broadcast in the middle of another collective.
         built._signal_connector.register_signal_handlers = lambda: None  # type: ignore[method-assign]
+        # And ask for it at every step of several devices, which waits for them.
+        built.fit_loop.epoch_loop._broadcast_sigterm_tensor = lambda: None  # type: ignore[method-assign]
         return built
 
     def _close(self, status: str, error: BaseException | None = None) -> None:
@@ -251,6 +257,16 @@ class LogFile(logging.FileHandler):
         """Close the file, without what it could not take."""
         with suppress(OSError):
             super().close()
+
+
+@contextmanager
+def _set_up_not_collected() -> Iterator[None]:
+    """Have the garbage collector leave alone what is there before training: it stays anyway."""
+    gc.freeze()
+    try:
+        yield
+    finally:
+        gc.unfreeze()
 
 
 @contextmanager
