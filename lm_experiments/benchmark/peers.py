@@ -142,6 +142,7 @@ def _x_transformers(
         attn_dim_head=shape.width_of_head,
         attn_flash=True,
         rotary_pos_emb=True,
+        rotary_emb_dim=shape.width_of_head,
         use_rmsnorm=True,
         ff_swish=True,
         ff_glu=True,
@@ -154,6 +155,10 @@ def _x_transformers(
         attn_layers=layers,
         use_abs_pos_emb=False,
     )
+    for module in model.modules():
+        # Its option for no biases leaves those of the gate.
+        if isinstance(module, package.x_transformers.GLU):
+            module.proj.bias = None
     return model, model
 
 

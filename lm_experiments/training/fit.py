@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import logging
 import os
 import sys
@@ -170,7 +171,10 @@ class Run:
         )
         batches = Batches(config, data, self.device.type == "cuda", self.world)
         trainer = self._build_trainer(batches)
-        trainer.fit(self.module, datamodule=batches, ckpt_path=self.checkpoint, weights_only=True)
+        with _set_up_not_collected():
+            trainer.fit(
+                self.module, datamodule=batches, ckpt_path=self.checkpoint, weights_only=True
+            )
         # The last step has a point of the curve, and a pass over the whole validation set.
         if self.module.history.validated_step != trainer.global_step:
             trainer.validate(self.module, datamodule=batches, verbose=False)
@@ -225,6 +229,8 @@ class Run:
         )
         # Lightning's handler of SIGTERM would broadcast in the middle of another collective.
         built._signal_connector.register_signal_handlers = lambda: None  # type: ignore[method-assign]
+        # And ask for it at every step of several devices, which waits for them.
+        built.fit_loop.epoch_loop._broadcast_sigterm_tensor = lambda: None  # type: ignore[method-assign]
         return built
 
     def _watching(self, batches: Batches) -> Iterator[Callback]:
@@ -284,6 +290,16 @@ class LogFile(logging.FileHandler):
         """Close the file, without what it could not take."""
         with suppress(OSError):
             super().close()
+
+
+@contextmanager
+def _set_up_not_collected() -> Iterator[None]:
+    """Have the garbage collector leave alone what is there before training: it stays anyway."""
+    gc.freeze()
+    try:
+        yield
+    finally:
+        gc.unfreeze()
 
 
 @contextmanager

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import json
 import math
 import os
@@ -14,12 +15,14 @@ import pytest
 import torch
 import yaml
 from harness.processes import slow
+from lightning.pytorch.loops.training_epoch_loop import _TrainingEpochLoop
 
 from lm_experiments.cli.open_run import open_run
 from lm_experiments.evaluation import EncodedText, score
 from lm_experiments.rundir.diagnostics import read_diagnostics
 from lm_experiments.rundir.identity import read_values
 from lm_experiments.rundir.metrics import read_rows
+from lm_experiments.training import fit
 from lm_experiments.training.checkpoints import load_model, newest_checkpoint
 from lm_experiments.training.config import load_config, plain_values
 from lm_experiments.training.progress import RunProgress
@@ -248,3 +251,14 @@ def test_only_our_handler_hears_sigterm_while_a_run_is_trained(
     monkeypatch.setattr(RunProgress, "on_validation_end", note)
     assert train("name=heard").code == 0
     assert heard and all(isinstance(owner, StopSignals) for owner in heard)
+
+
+def test_the_collector_leaves_the_set_up_alone_while_training() -> None:
+    with pytest.raises(ZeroDivisionError), fit._set_up_not_collected():
+        assert gc.get_freeze_count() > 1000
+        raise ZeroDivisionError
+    assert gc.get_freeze_count() == 0
+
+
+def test_what_lightning_is_kept_from_doing_at_each_step_is_still_called_so() -> None:
+    assert callable(_TrainingEpochLoop._broadcast_sigterm_tensor)
