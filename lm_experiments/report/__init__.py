@@ -116,8 +116,6 @@ def show_report(
 
 def _write(table: Table, folder: Path, style: Style) -> tuple[Path, ...]:
     """Write a table and its pictures into a folder, which is made if need be."""
-    # It refuses a style that does not fit the table, before anything is written.
-    paper = latex(table, style)
     folder.mkdir(parents=True, exist_ok=True)
     pictures = _draw(table, folder, style)
     shown = {name: text for name, text in pictures.items() if name.endswith(SCREEN)}
@@ -125,7 +123,7 @@ def _write(table: Table, folder: Path, style: Style) -> tuple[Path, ...]:
         folder / "table.md": markdown(table, shown),
         folder / "table.csv": csv_text(table),
         folder / "table.json": json_text(table),
-        folder / "table.tex": paper,
+        folder / "table.tex": latex(table, style),
     }
     for path, text in texts.items():
         path.write_text(text, encoding="utf-8", newline="\n")
