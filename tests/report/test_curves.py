@@ -25,6 +25,7 @@ from lm_experiments.report.pictures.curves import (
     usual_axis,
 )
 from lm_experiments.report.pictures.figure import level_key, line_styles
+from lm_experiments.report.pictures.paper import shrink
 from lm_experiments.report.style import STEPS, TOKENS, Style
 
 
@@ -255,3 +256,18 @@ def test_pictures_for_paper_are_a_page_wide_with_their_fonts(sweep: SweepFactory
     # What is on paper is not left to contradict a newer table.
     write_report(folder)
     assert not list(folder.glob("*.pdf"))
+
+
+def test_a_figure_is_shrunk_with_all_that_is_on_it() -> None:
+    figure = Figure(figsize=(10, 6))
+    axes = figure.add_axes((0.1, 0.1, 0.8, 0.8))
+    [line] = axes.plot([0, 1], [0, 1], "o", linewidth=2.0, markersize=6.0)
+    note = axes.annotate("x", (0, 0), xytext=(8, -4), textcoords="offset points", size=9)
+    band = axes.fill_between([0, 1], [0, 1], [1, 2], linewidth=3.0)
+    tick = axes.get_xticklabels()[0].get_fontsize()
+    shrink(figure, 0.5)
+    assert tuple(figure.get_size_inches()) == (5, 3)
+    assert (line.get_linewidth(), line.get_markersize()) == (1.0, 3.0)
+    assert (note.get_fontsize(), note.xyann) == (4.5, (4, -2))
+    assert list(band.get_linewidth()) == [1.5]
+    assert axes.get_xticklabels()[0].get_fontsize() == float(tick) / 2

@@ -7,6 +7,8 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import pytest
+
 from lm_experiments.study.command_config import DEBUG
 from lm_experiments.study.debug import MODES
 
@@ -18,6 +20,7 @@ def test_a_batch_is_learned_by_heart(train: Callable[..., Any]) -> None:
     assert not Path("runs").exists()
 
 
+@pytest.mark.slow
 def test_a_batch_that_is_not_learned_is_said_so(train: Callable[..., Any]) -> None:
     answer = train("debug=overfit", "data.batch_size=1", "optimizer.lr=1e-7")
     assert answer.code == 1
