@@ -30,6 +30,7 @@ def job_of(place: Place, task: int) -> list[int]:
     return found
 
 
+@pytest.mark.slow
 def test_one_job_per_run_in_an_array(place: Place) -> None:
     environment = install(place.folder)
     answer = place.train(

@@ -157,7 +157,7 @@ def test_a_sweep_of_runs_on_two_devices(watching: Train, monkeypatch: pytest.Mon
     assert answer.code == 0, answer.err
     assert {key: os.environ[key] for key in foreign} == foreign
     assert not {"RANK", "WORLD_SIZE", "TORCHELASTIC_RUN_ID"} & set(os.environ)
-    runs = sorted(path for path in Path("runs/grid").iterdir() if path.is_dir())
+    runs = sorted(path.parent for path in Path("runs/grid").glob("*/config.yaml"))
     assert [run.name.split("-")[0] for run in runs] == ["post", "pre"]
     for run in runs:
         assert (result(run)["world_size"], result(run)["status"]) == (2, "done")

@@ -265,13 +265,13 @@ def test_a_sweep_whose_record_was_being_written_goes_on(place: Place) -> None:
 
 @pytest.mark.parametrize(
     ("file", "action", "says"),
-    [("train.log", "exit:3", "exit code 3"), slow("metrics.jsonl", "sys.exit", "SystemExit")],
+    [("checkpoints/*", "exit:3", "exit code 3"), slow("metrics.jsonl", "sys.exit", "SystemExit")],
 )
 def test_a_run_that_leaves_without_a_word_is_recorded_and_the_others_run(
     place: Place, file: str, action: str, says: str
 ) -> None:
     sweep = ("-m", "ffn=relu,swiglu,gelu", "name=grid")
-    # Opened by the run's own process alone, since the sweep looks at the rows of a run that died.
+    # The sweep looks at the rows and the log of a run that died, and would leave too.
     environment = fault("open", f"*/swiglu-s0*/{file}", 1, action)
     answer = place.train(*sweep, **environment)
     assert answer.code == 1, answer.text

@@ -7,6 +7,7 @@ import os
 import signal
 from collections.abc import Callable
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -189,7 +190,7 @@ def test_a_run_beside_others_leaves_the_terminal_to_that_line(
     terminal: bool, beside: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(fit.sys.stderr, "isatty", lambda: terminal)
-    config: Any = None
+    config: Any = SimpleNamespace(trainer=SimpleNamespace(max_steps=1))
     run = fit.Run(tmp_path, config, Identity("c", "d"), is_beside=beside)
     assert run.has_line == (not terminal or not beside)
 

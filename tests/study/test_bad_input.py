@@ -44,7 +44,10 @@ SENTENCES = {
         ["-m", "hydra/sweeper=ax"],
         ["is not read", "-m key=a,b", "tune:", "=optuna"],
     ),
-    "another launcher": (["-m", "hydra/launcher=joblib"], ["joblib is not", "hydra/launcher=ray"]),
+    "another launcher": (
+        ["-m", "hydra/launcher=joblib"],
+        ["joblib is not", "basic, ray", "without one"],
+    ),
     "two studies": (["-m", "study=cs336,glu"], ["study=cs336 and study=glu"]),
     "a list without brackets": (
         ["-m", "study=glu", "study.seeds=0,1"],

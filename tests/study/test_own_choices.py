@@ -49,12 +49,12 @@ class Stairs(Schedule):
 class HalfBytes(ByteTokenizer):
     """Bytes by another name."""
 
-@register("logger", "csv")
+@register("logger", "rows")
 @dataclass(frozen=True)
-class Csv(LoggerConfig):
+class Rows(LoggerConfig):
     """A CSV file beside the metrics."""
 
-    def build(self, run):
+    def build(self, run, resume_step):
         return CSVLogger(run.directory, name="csv", version="", flush_logs_every_n_steps=1)
 '''
 WORDS = (
@@ -64,7 +64,7 @@ WORDS = (
     "schedule=stairs",
     "schedule.warmup_steps=0",
     "tokenizer=halfbytes",
-    "logger=csv",
+    "logger=rows",
 )
 
 

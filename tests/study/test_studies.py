@@ -178,16 +178,13 @@ def test_the_best_trial_is_that_of_the_lowest_validation_loss(tmp_path: Path) ->
     assert planner._chosen(tune, trials)["base"].value == 2e-3
 
 
-def test_the_page_is_kept_as_runs_end(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_the_page_is_kept_as_runs_end(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (run := tmp_path / "base-s0-12345678").mkdir()
     write_result(run, Result("done", "base", 0))
     kept: list[Path] = []
     monkeypatch.setattr(planner.InterimPage, "refresh", lambda self, folder: kept.append(folder))
-    planner.show_progress(run, 1, planner.InterimPage())
+    assert planner.standing(run, 1, planner.InterimPage()) == "1 of 1 done"
     assert kept == [tmp_path]
-    assert capsys.readouterr().out == "  1 of 1 done\n"
 
 
 def test_an_arm_that_changes_nothing_is_refused(study: Callable[..., Any]) -> None:

@@ -10,7 +10,7 @@ import torch
 from harness.runs import lasting, result, rows, state
 
 from lm_experiments.errors import InputError
-from lm_experiments.launch.processes import train_in_this_process
+from lm_experiments.launch.local import train_in_this_process
 from lm_experiments.launch.task import Task
 from lm_experiments.rundir.metrics import loss_at
 from lm_experiments.rundir.pause import pause_of, write_pause
