@@ -63,7 +63,7 @@ class ShownTable:
         return "\n".join(lines)
 
 
-@dataclass(frozen=True, repr=False)
+@dataclass(frozen=True, repr=False, eq=False)
 class LoadedSweep:
     """What the folders of one or more sweeps held when they were loaded.
 

@@ -89,6 +89,8 @@ def test_pictures_are_those_of_the_files_whatever_the_reader_has_set(sweep: Swee
     for name, content in shown.items():
         written = (sweep.root / f"{name}.png").read_bytes()
         assert np.array_equal(pixels(content), pixels(written)), name
+    load(sweep.root).effects()
+    assert len(looks(sweep.root)) == 2
 
 
 def test_curves_are_drawn_against_what_is_asked_for(sweep: SweepFactory) -> None:
@@ -124,8 +126,9 @@ def test_what_compares_arms_is_one_look_of_each_load(sweep: SweepFactory) -> Non
         loaded.table("speed")
     assert not looks(folder)
     loaded.forest()
-    loaded.table()
     assert looks(folder) == [Look(6, 6, True, "base")]
+    loaded.table()
+    assert len(looks(folder)) == 1
     load(folder, baseline="relu").table()
     assert looks(folder)[1:] == [Look(6, 6, True, "relu")]
 
