@@ -5,12 +5,11 @@ and the pictures `curves`, `by_value`, `forest`, `effects` and `sensitivity` as 
 for paper as PDF and SVG too; written again from the same runs, the files are the same bytes, but
 for the ledger that the page shows.
 `merged_report(["runs/A", "runs/B"])` makes one table of several sweeps. `load("runs/NAME")` gives
-the runs as a pandas data frame.
+table, pictures and data frames as objects, which a notebook shows.
 """
 
 from __future__ import annotations
 
-import os
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import partial
@@ -20,7 +19,8 @@ from rich.console import Console
 
 from lm_experiments.errors import InputError
 from lm_experiments.report.collect import collect
-from lm_experiments.report.frame import load
+from lm_experiments.report.loaded import LoadedSweep, ShownTable, load
+from lm_experiments.report.look import keep_look
 from lm_experiments.report.merge import merge
 from lm_experiments.report.page import PAGE, page_html
 from lm_experiments.report.style import USUAL, Style
@@ -30,12 +30,13 @@ from lm_experiments.report.table.latex import latex
 from lm_experiments.report.table.markdown import markdown
 from lm_experiments.report.table.rows import Table, build_table
 from lm_experiments.report.table.terminal import show_table
-from lm_experiments.rundir import ledger
 from lm_experiments.rundir.atomic import write_atomically
 from lm_experiments.rundir.names import SWEEP
 
 __all__ = [
+    "LoadedSweep",
     "Report",
+    "ShownTable",
     "Style",
     "Table",
     "build_table",
@@ -76,7 +77,7 @@ def write_report(
     folder = Path(sweep_dir)
     table = build_table(collect(folder), baseline, allow_mixed)
     files = _write(table, folder, style)
-    ledger.append(folder, ledger.LOOK, _look(table))
+    keep_look(table)
     return Report(table, files)
 
 
@@ -99,10 +100,7 @@ def merged_report(
     sweep = merge([collect(folder) for folder in folders], Path(out or "."))
     table = build_table(sweep, baseline, allow_mixed)
     files = () if out is None else _write(table, Path(out), style)
-    for folder in folders:
-        # What nobody here may write to, nobody here declares anything in.
-        if os.access(folder, os.W_OK):
-            ledger.append(folder, ledger.LOOK, _look(table))
+    keep_look(table)
     return Report(table, files)
 
 
@@ -132,13 +130,6 @@ def _write(table: Table, folder: Path, style: Style) -> tuple[Path, ...]:
         path.write_text(text, encoding="utf-8", newline="\n")
     write_atomically(folder / PAGE, page_html(table))
     return (*texts, *(folder / name for name in pictures), folder / PAGE)
-
-
-def _look(table: Table) -> ledger.Look:
-    """What a table shows, as the sweep's ledger keeps it."""
-    runs, pending = table.sweep.runs, table.sweep.pending
-    finished = sum(run.finished for run in runs)
-    return ledger.Look(finished, len(runs) + len(pending), table.tested, table.baseline)
 
 
 def _draw(table: Table, folder: Path, style: Style) -> dict[str, str]:

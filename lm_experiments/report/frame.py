@@ -4,11 +4,10 @@ from __future__ import annotations
 
 import dataclasses
 import typing
-from collections.abc import Mapping, Sequence
-from pathlib import Path
+from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
-from lm_experiments.report.collect import Run, Sweep, collect
+from lm_experiments.report.collect import Run, Sweep
 from lm_experiments.rundir.metrics import read_rows
 from lm_experiments.rundir.names import METRICS
 from lm_experiments.rundir.results import Result, RunError
@@ -28,7 +27,7 @@ NESTED: Mapping[str, Mapping[str, str]] = {
 _TYPES = {"int": "float64", "float": "float64", "bool": "boolean"}
 
 
-def load(sweep_dir: str | Path, curves: bool = False) -> DataFrame:
+def run_frame(sweep: Sweep) -> DataFrame:
     """Return the runs of a sweep as a data frame, trials of tuning included (`role` "tune").
 
     One row per planned run: sweep, arm, seed, role, directory, status, config_hash, `usable`
@@ -36,30 +35,11 @@ def load(sweep_dir: str | Path, curves: bool = False) -> DataFrame:
     axis, then all fields of `result.json`, nested ones as `parameters.total`. The columns are the
     same whatever the runs hold. Numbers are float64, NaN where a run has none; losses are in nats
     per token.
-
-    With `curves`, one row per run, step and metric: identity, step, metric, value. Raises
-    `InputError` as `collect` does.
     """
-    sweep = collect(sweep_dir)
-    runs = [*sweep.runs, *sweep.trials]
-    return _curve_frame(sweep, runs) if curves else _run_frame(sweep, runs)
-
-
-def result_columns() -> dict[str, str]:
-    """Return the columns that every frame has for results, with their pandas types."""
-    hints = typing.get_type_hints(Result)
-    columns: dict[str, str] = {}
-    for field in dataclasses.fields(Result):
-        kind = next((t for t in _TYPES if t in str(hints[field.name])), "")
-        columns |= NESTED.get(field.name, {field.name: _TYPES.get(kind, "string")})
-    return {name: kind for name, kind in columns.items() if name not in (*IDENTITY, *STATE)}
-
-
-def _run_frame(sweep: Sweep, runs: Sequence[Run]) -> DataFrame:
     import pandas as pd
 
     # Nested fields become columns with dotted names.
-    frame = pd.json_normalize([_record(sweep, run) for run in runs])
+    frame = pd.json_normalize([_record(sweep, run) for run in (*sweep.runs, *sweep.trials)])
     frame = frame.drop(columns=list(NESTED), errors="ignore")
     declared = [name for name in frame.columns if name.startswith(("setting.", "axis."))]
     results = result_columns()
@@ -71,6 +51,38 @@ def _run_frame(sweep: Sweep, runs: Sequence[Run]) -> DataFrame:
     texts = dict.fromkeys(known, "string")
     types = {**texts, **results, "seed": "int64", "usable": "bool"}
     return frame.astype({name: kind for name, kind in types.items() if name not in numbers})
+
+
+def curve_frame(sweep: Sweep) -> DataFrame:
+    """Return what the runs of a sweep logged, trials included, as a long data frame.
+
+    One row per run, step and metric: identity, step, metric, value.
+    """
+    import pandas as pd
+
+    columns = [*IDENTITY, "step", "metric", "value"]
+    # Of a step that a resumed run logged twice, the later row counts.
+    logged = {
+        (*_identity(sweep, run).values(), row["step"], metric): float(value)
+        for run in (*sweep.runs, *sweep.trials)
+        for row in read_rows(run.directory / METRICS)
+        for metric, value in row.items()
+        if metric != "step" and type(value) in (int, float)
+    }
+    rows = [(*key, value) for key, value in logged.items()]
+    texts = ("sweep", "arm", "role", "directory", "metric")
+    types = {"seed": "int64", "step": "int64", "value": "float64", **dict.fromkeys(texts, "string")}
+    return pd.DataFrame(rows, columns=columns).astype(types)
+
+
+def result_columns() -> dict[str, str]:
+    """Return the columns that every frame has for results, with their pandas types."""
+    hints = typing.get_type_hints(Result)
+    columns: dict[str, str] = {}
+    for field in dataclasses.fields(Result):
+        kind = next((t for t in _TYPES if t in str(hints[field.name])), "")
+        columns |= NESTED.get(field.name, {field.name: _TYPES.get(kind, "string")})
+    return {name: kind for name, kind in columns.items() if name not in (*IDENTITY, *STATE)}
 
 
 def _record(sweep: Sweep, run: Run) -> dict[str, Any]:
@@ -104,21 +116,3 @@ def _numeric(name: str, values: Series[Any]) -> bool:
     except ValueError:
         return False
     return True
-
-
-def _curve_frame(sweep: Sweep, runs: Sequence[Run]) -> DataFrame:
-    import pandas as pd
-
-    columns = [*IDENTITY, "step", "metric", "value"]
-    # Of a step that a resumed run logged twice, the later row counts.
-    logged = {
-        (*_identity(sweep, run).values(), row["step"], metric): float(value)
-        for run in runs
-        for row in read_rows(run.directory / METRICS)
-        for metric, value in row.items()
-        if metric != "step" and type(value) in (int, float)
-    }
-    rows = [(*key, value) for key, value in logged.items()]
-    texts = ("sweep", "arm", "role", "directory", "metric")
-    types = {"seed": "int64", "step": "int64", "value": "float64", **dict.fromkeys(texts, "string")}
-    return pd.DataFrame(rows, columns=columns).astype(types)

@@ -21,6 +21,7 @@ from lm_experiments.report.table.rows import Row, Table
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
+    from matplotlib.figure import Figure
 
 SIZE_INCHES = (8.0, 5.0)
 # Fewer values are arms to tell apart, not a line; more lines are not told apart.
@@ -41,15 +42,15 @@ class Line:
     failed: list[float] = field(default_factory=list)
 
 
-def draw_by_value(table: Table, path: Path) -> bool:
-    """Write the picture; False, and no file, unless one swept axis has five numbers or more.
+def draw_by_value(table: Table, path: Path | None = None) -> Figure | None:
+    """Draw the picture, into a file with `path`; None where no swept axis has five numbers.
 
     Arms without a loss are crosses at the upper edge, and losses beyond it are arrows there.
     """
     at = numeric_axis(table)
     lines = [] if at is None else lines_of(table, at)
     if at is None or not any(line.points for line in lines) or len(lines) > MOST_LINES:
-        return False
+        return None
     with picture(path, SIZE_INCHES) as figure:
         axes = figure.add_axes((0.095, 0.12, 0.87, 0.79))
         _frame(axes, table, at, lines)
@@ -57,7 +58,7 @@ def draw_by_value(table: Table, path: Path) -> bool:
             _draw(axes, line, order)
         if len(lines) > 1:
             axes.legend(frameon=False, fontsize=9)
-    return True
+    return figure
 
 
 def numeric_axis(table: Table) -> int | None:

@@ -30,6 +30,7 @@ from lm_experiments.rundir.results import WAITING
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
+    from matplotlib.figure import Figure
 
 VAL_LOSS = "val/loss"
 WIDTH, PANEL_HEIGHT = 10.0, 5.33
@@ -60,8 +61,10 @@ class Curve:
     label: str
 
 
-def draw_curves(table: Table, path: Path, against: str | None = None) -> bool:
-    """Write the picture; False, and no file, when no run has a validation loss yet.
+def draw_curves(
+    table: Table, path: Path | None = None, against: str | None = None
+) -> Figure | None:
+    """Draw the picture, into a file with `path`; None when no run has a validation loss yet.
 
     The lines are means over an arm's usable runs (over whatever runs there are when none is
     usable, and labelled so), with a band of one sd, against one of `AXES`: None takes tokens
@@ -71,7 +74,7 @@ def draw_curves(table: Table, path: Path, against: str | None = None) -> bool:
     scales = scales_of(table.sweep.runs, against)
     curves = [c for row in table.rows if (c := arm_curve(row, scales)) is not None]
     if not curves:
-        return False
+        return None
     lines = [line for curve in labelled(curves) for line in curve.label.split("\n")]
     width = (1 - LEFT - CHARACTER_WIDTH * (max(map(len, lines)) + 1)) / (1 + LABEL_GAP)
     noted = wrapped(" ".join(_notes(table, curves)), LONGEST_NOTE)
@@ -82,7 +85,7 @@ def draw_curves(table: Table, path: Path, against: str | None = None) -> bool:
         axes = figure.add_axes((LEFT, bottom / height, width, panel / height))
         _draw(axes, table, curves, AXES[against], LABEL_LINE / panel)
         figure.text(0.1 / WIDTH, 0.06 / height, noted, size=8, color=INK, va="bottom")
-    return True
+    return figure
 
 
 def usual_axis(runs: Sequence[Run]) -> str:

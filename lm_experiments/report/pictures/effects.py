@@ -13,23 +13,24 @@ from lm_experiments.report.table.effects import effect_label, resolved, shown_ef
 from lm_experiments.report.table.rows import Table
 
 if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
     from lm_experiments.report.statistics.factorial import Effect
 
 
-def draw_effects(table: Table, path: Path) -> bool:
-    """Write the picture as PNG; False, and no file, where the arms form no grid.
+def draw_effects(table: Table, path: Path | None = None) -> Figure | None:
+    """Draw the picture, into a file with `path`; None where the arms form no grid.
 
     Main effects are dots, interactions diamonds; coloured where the adjusted p is below .05.
     """
     if table.effects is None:
-        return False
+        return None
     bars = [_bar(effect) for effect in shown_effects(table.effects)]
     what = f"main effects (dots) and interactions (diamonds){shown_of(len(bars))}"
     title = f"{table.sweep.record.name}: {what}"
     x_label = f"effect ({UNITS[table.metric]}), 95 % interval; below zero lowers the loss"
-    with interval_panel(path, title, x_label, bars):
-        pass
-    return True
+    with interval_panel(path, title, x_label, bars) as (figure, _):
+        return figure
 
 
 def _bar(effect: Effect) -> Bar:

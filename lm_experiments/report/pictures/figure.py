@@ -17,7 +17,6 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
     from matplotlib.lines import Line2D
 
-STYLE = Path(__file__).with_name("style.mplstyle")
 INK = "#333333"
 FAINT = "#d5d5d5"
 # Okabe and Ito's palette for colour-blind readers, without its yellow, which is faint on white.
@@ -107,18 +106,19 @@ def nearest(distances: Sequence[float], gap: float) -> float:
 
 
 @contextmanager
-def picture(path: Path, size: tuple[float, float]) -> Iterator[Figure]:
-    """A figure of this size in inches, written to `path` when the block ends, see `paper.save`."""
-    # Imported here because matplotlib is slow to load; no pyplot, so no global state is touched.
-    import matplotlib
-    from matplotlib.figure import Figure
+def picture(path: Path | None, size: tuple[float, float]) -> Iterator[Figure]:
+    """A figure of this size in inches, which a notebook shows.
 
-    with matplotlib.rc_context():
-        matplotlib.rcdefaults()
-        matplotlib.rcParams.update(matplotlib.rc_params_from_file(STYLE, False, False))
-        figure = Figure(figsize=size)
+    It is written to `path` when the block ends, see `paper.save`; None writes no file.
+    """
+    # Imported here because matplotlib is slow to load; no pyplot, so no global state is touched.
+    from lm_experiments.report.pictures.picture import Picture, styled
+
+    with styled():
+        figure = Picture(figsize=size)
         yield figure
-        save(figure, path)
+        if path is not None:
+            save(figure, path)
 
 
 def wrapped(text: str, longest: int) -> str:

@@ -23,13 +23,14 @@ from lm_experiments.report.table.rows import Table
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
+    from matplotlib.figure import Figure
 
 COLORS = {BETTER: "#0072b2", WORSE: "#d55e00", EQUIVALENT: "#009e73"}
 MARGIN_COLOR = "#eef1f4"
 
 
-def draw_forest(table: Table, path: Path) -> bool:
-    """Write the picture as PNG; False, and no file, without a contrast that has an interval.
+def draw_forest(table: Table, path: Path | None = None) -> Figure | None:
+    """Draw the picture, into a file with `path`; None without a contrast that has an interval.
 
     Arms without a loss keep their row, with the verdict in words. In a tuned study the small
     hollow diamonds are the same contrasts at the setting all arms share. An arm called equivalent
@@ -39,9 +40,10 @@ def draw_forest(table: Table, path: Path) -> bool:
     items = ordered(table)
     known = [c for item in items if (c := item.contrast) is not None]
     if not any(contrast.half_width is not None for contrast in known):
-        return False
+        return None
     bars, margin = [_bar(item, table) for item in items], table.plan.margin
-    with interval_panel(path, _title(table, len(bars)), _x_label(table), bars, margin) as axes:
+    title, x_label = _title(table, len(bars)), _x_label(table)
+    with interval_panel(path, title, x_label, bars, margin) as (figure, axes):
         if margin is not None:
             _margin(axes, margin)
         diamonds = table.tune and _common(axes, table, items[:MOST_ROWS])
@@ -52,7 +54,7 @@ def draw_forest(table: Table, path: Path) -> bool:
             "empty bars: published ranges": any(bar.hollow for bar in bars[:MOST_ROWS]),
         }
         explain(axes, [text for text, there in meanings.items() if there])
-    return True
+    return figure
 
 
 def ordered(table: Table) -> list[Comparison]:

@@ -13,6 +13,7 @@ from lm_experiments.report.table.columns import bounds_text
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
+    from matplotlib.figure import Figure
 
 WIDTH, ROW_HEIGHT, TOP, BOTTOM = 10.0, 0.36, 0.62, 0.72
 CHARACTER_WIDTH = 0.083
@@ -84,9 +85,9 @@ class Bar:
 
 @contextmanager
 def interval_panel(
-    path: Path, title: str, x_label: str, bars: Sequence[Bar], margin: float | None = None
-) -> Iterator[Axes]:
-    """A picture of the first `MOST_ROWS` bars, written to `path` when the block ends.
+    path: Path | None, title: str, x_label: str, bars: Sequence[Bar], margin: float | None = None
+) -> Iterator[tuple[Figure, Axes]]:
+    """A `picture` of the first `MOST_ROWS` bars, and its panel.
 
     The limits hold zero, the margin and all intervals but those far out.
     """
@@ -108,7 +109,7 @@ def interval_panel(
         for place, bar in enumerate(shown):
             _row(axes, place, bar)
             _words(axes, place, bar, 72 * numbers)
-        yield axes
+        yield figure, axes
 
 
 def shown_of(count: int) -> str:

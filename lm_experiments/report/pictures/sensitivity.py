@@ -27,6 +27,7 @@ from lm_experiments.rundir.study import Chosen, Tuning
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
+    from matplotlib.figure import Figure
 
 SIZE_INCHES = (11.0, 5.0)
 LEFT, BOTTOM, HEIGHT, GAP, SMALL = 0.07, 0.12, 0.8, 0.07, 0.2
@@ -59,8 +60,8 @@ class Response:
         return f"{name} ({self.choice.value:g}{', edge' if self.choice.edge else ''}){more}"
 
 
-def draw_sensitivity(table: Table, path: Path) -> bool:
-    """Write the picture as PNG; False, and no file, without trials that have ended.
+def draw_sensitivity(table: Table, path: Path | None = None) -> Figure | None:
+    """Draw the picture, into a file with `path`; None without trials that have ended.
 
     Left: mean validation loss of each value trained to the end, the chosen one filled, failed ones
     as crosses on the upper edge. Right: the expected best of k trials (Dodge et al. 2019), which
@@ -68,7 +69,7 @@ def draw_sensitivity(table: Table, path: Path) -> bool:
     """
     found = responses(table)
     if table.tune is None or not found:
-        return False
+        return None
     styles = line_styles(table)
     right = CHARACTER_WIDTH * max(len(response.label) for response in found) + 0.035
     width = 1 - LEFT - right - GAP - SMALL
@@ -78,7 +79,7 @@ def draw_sensitivity(table: Table, path: Path) -> bool:
         small = figure.add_axes((LEFT + width + right + GAP - 0.02, BOTTOM, SMALL, HEIGHT))
         _budget(small, found, styles)
         small.set_ylabel(f"lowest {LOSS_TITLES[table.trial_metric]}", color=INK)
-    return True
+    return figure
 
 
 def responses(table: Table) -> list[Response]:

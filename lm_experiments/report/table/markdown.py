@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
-from lm_experiments.report.table.columns import columns
+from lm_experiments.report.table.columns import Column, columns
 from lm_experiments.report.table.effects import (
     HEADING,
     TITLES,
@@ -16,13 +16,22 @@ from lm_experiments.report.table.notes import headline, legend, notes, run_ids
 from lm_experiments.report.table.rows import Table
 
 
-def markdown(table: Table, pictures: Mapping[str, str] | None = None) -> str:
+def written_columns(table: Table, titles: Sequence[str] | None = None) -> list[Column]:
+    """The columns of these titles, or the usual ones but for what is measured anew by each run."""
+    return [column for column in columns(table, titles=titles) if titles or not column.measured]
+
+
+def markdown(
+    table: Table,
+    pictures: Mapping[str, str] | None = None,
+    titles: Sequence[str] | None = None,
+) -> str:
     """The whole report as GitHub Markdown, numbers aligned right.
 
-    It holds nothing measured, so that sweeps of equal results have equal reports. `pictures`
-    maps the file name of each picture to what it shows.
+    It holds nothing measured, so that sweeps of equal results have equal reports, unless `titles`
+    ask for it. `pictures` maps the file name of each picture to what it shows.
     """
-    chosen = [column for column in columns(table) if not column.measured]
+    chosen = written_columns(table, titles)
     lines = [
         f"# {plain_text(table.sweep.record.name)}",
         "",
