@@ -17,8 +17,8 @@ from lm_experiments.errors import InputError
 
 logger = logging.getLogger(__name__)
 
-# Up to so many windows the order of an epoch is a table, of 128 MiB at most.
-TABLE_WINDOWS = 1 << 24
+# Up to so many windows the order of an epoch is a table, of 32 MiB at most.
+TABLE_WINDOWS = 1 << 22
 IGNORE_INDEX = -100
 """The target of positions that do not count."""
 
