@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import math
 import os
+import shutil
 import tempfile
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -21,7 +22,18 @@ SPECIAL_NUMBERS = {"nan": math.nan, "inf": math.inf, "-inf": -math.inf}
 def remove_unfinished(folder: Path, names: str = "*") -> None:
     """Remove what a killed process left half written; nobody may be writing there now."""
     for path in folder.glob(f"{names}{UNFINISHED}"):
+        remove(path)
+
+
+def remove(path: Path) -> None:
+    """Remove a file, or a folder so that nobody ever sees half of it under its name; or nothing."""
+    if not path.is_dir():
         path.unlink(missing_ok=True)
+        return
+    going = path.with_name(f".{path.name.strip('.')}.old{UNFINISHED}")
+    shutil.rmtree(going, ignore_errors=True)
+    path.replace(going)
+    shutil.rmtree(going)
 
 
 def write_atomically(path: Path, content: str | bytes) -> None:

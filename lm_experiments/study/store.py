@@ -33,7 +33,7 @@ from lm_experiments.rundir.names import (
 from lm_experiments.rundir.results import DONE, Result, read_result, write_result
 from lm_experiments.source import training_hash
 from lm_experiments.study.plan import PlannedRun, make_directory
-from lm_experiments.training.checkpoints import checkpoints_of
+from lm_experiments.training.checkpoints import checkpoints_of, files_of
 from lm_experiments.training.config import load_config
 
 
@@ -168,7 +168,8 @@ def _copy(run: PlannedRun) -> None:
         for name in (METRICS, DIAGNOSTICS, SAMPLES, LOG, TOKENIZER):
             if (path := run.source / name).exists():
                 write_atomically(run.directory / name, path.read_bytes())
-        for path in [run.source / DOCUMENTS, *checkpoints_of(run.source)]:
+        saved = [file for path in checkpoints_of(run.source) for file in files_of(path)]
+        for path in [run.source / DOCUMENTS, *saved]:
             if path.exists():
                 _link(path.resolve(), run.directory / path.relative_to(run.source))
         ended = (run.source / RESULT).stat().st_mtime
@@ -180,7 +181,7 @@ def _copy(run: PlannedRun) -> None:
 
 def _link(source: Path, target: Path) -> None:
     """Give a file that is never changed in place a second name, or copy it to another disk."""
-    target.parent.mkdir(exist_ok=True)
+    target.parent.mkdir(parents=True, exist_ok=True)
     target.unlink(missing_ok=True)
     try:
         os.link(source, target)

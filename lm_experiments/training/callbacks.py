@@ -10,8 +10,9 @@ from lightning.fabric.plugins import TorchCheckpointIO
 from lightning.pytorch import Callback, Trainer
 from lightning.pytorch.trainer.states import TrainerFn
 
-from lm_experiments.training.checkpoints import save_checkpoint, write_whole
+from lm_experiments.training.checkpoints import open_checkpoint, save_checkpoint, write_whole
 from lm_experiments.training.module import LanguageModel
+from lm_experiments.training.shards import whole
 from lm_experiments.training.signals import StopSignals
 from lm_experiments.training.world import SINGLE_PROCESS, World
 
@@ -64,6 +65,12 @@ class WholeFiles(TorchCheckpointIO):
     ) -> None:
         """Write one checkpoint, whole or not at all (see `write_whole`)."""
         write_whole(checkpoint, Path(path))
+
+    def load_checkpoint(self, path: Any, *args: Any, **options: Any) -> dict[str, Any]:
+        """Read one checkpoint, with whole tensors also where it consists of shards."""
+        if Path(path).is_dir():
+            return dict(whole(open_checkpoint(Path(path))))
+        return super().load_checkpoint(path, *args, **options)
 
 
 class StopAtBadNumbers(Callback):

@@ -1,5 +1,6 @@
 """Checkpoints of a run: written atomically, verified by checksum, the newest two kept.
 
+Each is a file, or a folder of shards that are such files (see `shards`).
 Of a run that is done, one is kept, with its weights and without the state of the optimizer.
 """
 
@@ -12,23 +13,25 @@ import re
 import shutil
 import zipfile
 import zlib
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, BinaryIO
 
 import torch
+import torch.distributed as dist
 from torch.utils._pytree import tree_leaves
 
 from lm_experiments.errors import InputError
 from lm_experiments.model import Transformer, sketch_model
-from lm_experiments.rundir.atomic import UNFINISHED, remove_unfinished
+from lm_experiments.rundir.atomic import UNFINISHED, remove, remove_unfinished
 from lm_experiments.rundir.names import CHECKPOINTS
+from lm_experiments.training import shards
 from lm_experiments.training.config import RunConfig
 
 if TYPE_CHECKING:
     from lightning.pytorch import Trainer
 
-NAME = re.compile(r"step-[0-9]{8}\.ckpt")
+NAME = re.compile(rf"step-[0-9]{{8}}(\.ckpt|{re.escape(shards.SUFFIX)})")
 # The newest, and the one before it, should the newest turn out to be damaged.
 KEPT = 2
 # Where a checkpoint has the state of its optimizers; empty where only the weights were kept.
@@ -48,8 +51,10 @@ class CheckpointError(RuntimeError):
     """A checkpoint could not be written; those before it are untouched."""
 
 
-def save_checkpoint(trainer: Trainer, run_dir: Path) -> Path:
+def save_checkpoint(trainer: Trainer, run_dir: Path) -> None:
     """Write ``checkpoints/step-NNNNNNNN.ckpt``, then remove all but the newest `KEPT`.
+
+    Shards are written as a folder, ``step-NNNNNNNN.shards``.
 
     Raises:
         CheckpointError: see `write_whole`.
@@ -58,11 +63,10 @@ def save_checkpoint(trainer: Trainer, run_dir: Path) -> Path:
     trainer.save_checkpoint(path, weights_only=False)
     if trainer.is_global_zero:
         _prune(run_dir, trainer.global_step)
-    return path
 
 
 def keep_weights(run_dir: Path) -> None:
-    """Leave the newest checkpoint of a run that goes on no more, without its optimizers.
+    """Leave the newest checkpoint of a run that goes on no more: a file, without its optimizers.
 
     Raises:
         CheckpointError: see `write_whole`.
@@ -70,9 +74,10 @@ def keep_weights(run_dir: Path) -> None:
     path = newest_checkpoint(run_dir)
     if path is None:
         return
-    checkpoint = torch.load(path, map_location="cpu", weights_only=True, mmap=True)
+    checkpoint = open_checkpoint(path)
     if checkpoint.get(OPTIMIZERS):
-        write_whole({**checkpoint, OPTIMIZERS: []}, path)
+        weights = shards.whole({**checkpoint, OPTIMIZERS: []})
+        write_whole(weights, path.with_suffix(".ckpt"))
     _prune(run_dir, checkpoint_step(path), 1)
 
 
@@ -95,12 +100,7 @@ def write_whole(checkpoint: Mapping[str, Any], path: Path) -> None:
             file.write(SEAL + _checksum(file, size))
             file.flush()
             os.fsync(file.fileno())
-        temporary.replace(path)
-        descriptor = os.open(path.parent, os.O_RDONLY)
-        try:
-            os.fsync(descriptor)
-        finally:
-            os.close(descriptor)
+        _move(temporary, path)
     except (OSError, RuntimeError) as error:
         # torch reports a full disk as a RuntimeError of its archive writer.
         free = shutil.disk_usage(next(folder for folder in path.parents if folder.exists())).free
@@ -109,6 +109,60 @@ def write_whole(checkpoint: Mapping[str, Any], path: Path) -> None:
         ) from error
     finally:
         temporary.unlink(missing_ok=True)
+
+
+def write_shard(shard: Mapping[str, Any], path: Path) -> None:
+    """Write this process's shard of a checkpoint, in all processes at once.
+
+    The first one moves the folder to its place when the shards of all are on the disk.
+
+    Raises:
+        CheckpointError: in all processes, where one cannot write.
+    """
+    rank, count = dist.get_rank(), dist.get_world_size()
+    temporary = path.with_name(f".{path.name}{UNFINISHED}")
+
+    def _begin() -> None:
+        if rank == 0:
+            remove(temporary)
+            temporary.mkdir(parents=True)
+
+    def _end() -> None:
+        if rank == 0:
+            # Of the step that this process began from; the one before it is still there.
+            remove(path)
+            _move(temporary, path)
+
+    try:
+        _in_all(_begin)
+        _in_all(lambda: write_whole(shard, temporary / shards.names_of(count)[rank]))
+        _in_all(_end)
+    finally:
+        if rank == 0:
+            remove(temporary)
+
+
+def _in_all(act: Callable[[], None]) -> None:
+    """Act in each process; where it fails in one, all raise what went wrong there."""
+    message = ""
+    try:
+        act()
+    except (CheckpointError, OSError) as error:
+        message = str(error)
+    messages = [message] * dist.get_world_size()
+    dist.all_gather_object(messages, message)
+    if any(messages):
+        raise CheckpointError(next(filter(None, messages)))
+
+
+def _move(temporary: Path, path: Path) -> None:
+    """Move what is on the disk to its place, on the disk too."""
+    temporary.replace(path)
+    descriptor = os.open(path.parent, os.O_RDONLY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
 
 
 def check_writable(run_dir: Path, newest: Path | None) -> None:
@@ -152,15 +206,33 @@ def checkpoint_to_go_on_from(run_dir: Path, max_steps: int) -> Path | None:
     path = newest_checkpoint(run_dir)
     if path is None or checkpoint_step(path) >= max_steps:
         return path
-    saved = torch.load(path, map_location="cpu", weights_only=True, mmap=True)
-    return path if saved.get(OPTIMIZERS) else None
+    return path if open_checkpoint(path).get(OPTIMIZERS) else None
+
+
+def open_checkpoint(path: Path) -> dict[str, Any]:
+    """Return what a checkpoint holds; tensors are read where they are used, shards as `Rows`."""
+    files = [
+        torch.load(file, map_location="cpu", weights_only=True, mmap=True)
+        for file in files_of(path)
+    ]
+    checkpoint: dict[str, Any] = shards.joined(files) if path.is_dir() else files[0]
+    return checkpoint
+
+
+def files_of(path: Path) -> list[Path]:
+    """Return the files that a checkpoint consists of."""
+    return sorted(path.glob("shard-*.ckpt")) if path.is_dir() else [path]
 
 
 def is_whole(path: Path) -> bool:
-    """Return whether a checkpoint has the checksum it was written with.
+    """Return whether a checkpoint has the checksum it was written with, or each of all its shards.
 
     One that was written by something else has only those of its records.
     """
+    if path.is_dir():
+        files = files_of(path)
+        are_all = [file.name for file in files] == shards.names_of(len(files))
+        return bool(files) and are_all and all(map(is_whole, files))
     try:
         with path.open("rb") as file:
             size = file.seek(0, os.SEEK_END) - SEAL_BYTES
@@ -191,7 +263,7 @@ def load_model(run_dir: Path, config: RunConfig, device: str = "cpu") -> Transfo
         raise InputError(f"{run_dir} has no checkpoint{damaged} train it first.")
     model = sketch_model(config.model).to_empty(device=device)
     try:
-        model.load_state_dict(_weights(path, device))
+        model.load_state_dict(_weights(path))
     except RuntimeError:
         raise InputError(
             f"{path} does not fit the model of {run_dir / 'config.yaml'}; one of them was changed "
@@ -209,20 +281,22 @@ def _prune(run_dir: Path, step: int, count: int = KEPT) -> None:
     there = checkpoints_of(run_dir)
     kept = [path for path in there if checkpoint_step(path) <= step][:count]
     for old in set(there) - set(kept):
-        old.unlink()
+        remove(old)
 
 
 def checkpoints_of(run_dir: Path) -> list[Path]:
-    """Return the run's checkpoints, the newest first; copies under other names are none."""
-    there = (run_dir / CHECKPOINTS).glob("step-*.ckpt")
-    return sorted((path for path in there if NAME.fullmatch(path.name)), reverse=True)
+    """Return the run's checkpoints, the newest first; copies under other names are none.
+
+    A file comes before the shards of the same step, of which it is what is kept.
+    """
+    there = [path for path in (run_dir / CHECKPOINTS).glob("*") if NAME.fullmatch(path.name)]
+    return sorted(there, key=lambda path: (path.stem, path.suffix == ".ckpt"), reverse=True)
 
 
-def _weights(path: Path, device: str) -> dict[str, Any]:
+def _weights(path: Path) -> dict[str, Any]:
     prefix = "model."
     try:
-        saved = torch.load(path, map_location=device, weights_only=True, mmap=True)
-        state = saved["state_dict"]
+        state = shards.whole(open_checkpoint(path)["state_dict"])
     except (OSError, RuntimeError, EOFError, LookupError, pickle.UnpicklingError):
         raise InputError(
             f"{path} cannot be read as a checkpoint; remove it and train the run again."

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from contextlib import AbstractContextManager, nullcontext
+from pathlib import Path
 from typing import Any
 
 import torch
@@ -19,11 +20,13 @@ from lightning.pytorch.strategies import DDPStrategy
 from torch import Tensor, nn
 from torch.distributed.device_mesh import init_device_mesh
 from torch.distributed.fsdp import FSDPModule, fully_shard, register_fsdp_forward_method
-from torch.distributed.tensor import DTensor, distribute_tensor
+from torch.distributed.tensor import DTensor
 from torch.nn.parallel import DistributedDataParallel
-from torch.utils._pytree import tree_map
+from torch.utils._pytree import keystr, tree_map_with_path
 
 from lm_experiments.model import Transformer
+from lm_experiments.training.checkpoints import open_checkpoint, write_shard
+from lm_experiments.training.shards import REST, ROWS, SUFFIX, Rows
 
 
 class OneDevice:
@@ -101,7 +104,7 @@ class ReplicaStrategy(DDPStrategy):
 
 
 class ShardStrategy(ReplicaStrategy):
-    """FSDP, with checkpoints that do not depend on the number of devices."""
+    """FSDP, with checkpoints in shards that any number of devices can read."""
 
     spread = Shards
 
@@ -113,33 +116,50 @@ class ShardStrategy(ReplicaStrategy):
         else:
             super().setup(trainer)
 
-    def lightning_module_state_dict(self) -> dict[str, Any]:
-        """Return full tensors on rank zero; other ranks drop them."""
-        return self._whole(super().lightning_module_state_dict())
+    @property
+    def restore_checkpoint_after_setup(self) -> bool:
+        """Whether weights are loaded once the model is sharded, each device its own."""
+        return True
 
-    def optimizer_state(self, optimizer: Any) -> dict[str, Any]:
-        """Return the optimizer's state as full tensors, by parameter number."""
-        return self._whole(super().optimizer_state(optimizer))
+    def save_checkpoint(
+        self, checkpoint: dict[str, Any], filepath: Any, storage_options: Any | None = None
+    ) -> None:
+        """Write this device's shard (see `write_shard`)."""
+        rows: dict[str, Tensor] = {}
+
+        def _rest(path: Any, leaf: Any) -> Any:
+            if not isinstance(leaf, DTensor):
+                return leaf
+            rows[keystr(path)] = leaf.to_local().detach().to("cpu", copy=True)
+            return None
+
+        rest = tree_map_with_path(_rest, checkpoint)
+        shard = {ROWS: rows, REST: rest if self.is_global_zero else None}
+        write_shard(shard, Path(filepath).with_suffix(SUFFIX))
+
+    def load_checkpoint(
+        self, checkpoint_path: Any, weights_only: bool | None = None
+    ) -> dict[str, Any]:
+        """Open a checkpoint, of which each device then reads its rows."""
+        return open_checkpoint(Path(checkpoint_path))
+
+    def load_model_state_dict(self, checkpoint: Mapping[str, Any], strict: bool = True) -> None:
+        """Load this device's rows of the weights."""
+        module: Any = self.lightning_module
+        own = module.state_dict()
+        saved = checkpoint["state_dict"].items()
+        state = {name: _own(value, own.get(name)) for name, value in saved}
+        module.load_state_dict(state, strict=strict)
 
     def load_optimizer_state_dict(self, checkpoint: Mapping[str, Any]) -> None:
-        """Load this device's shard of a full state."""
-        for optimizer, saved in zip(self.optimizers, checkpoint["optimizer_states"], strict=True):
+        """Load this device's rows of the optimizer's state, unless the weights alone were kept."""
+        for optimizer, saved in zip(self.optimizers, checkpoint["optimizer_states"], strict=False):
             parameters = [p for group in optimizer.param_groups for p in group["params"]]
             state = {
-                key: {name: _shard(value, parameters[key]) for name, value in entries.items()}
+                key: {name: _own(value, parameters[key]) for name, value in entries.items()}
                 for key, entries in saved["state"].items()
             }
             optimizer.load_state_dict({**saved, "state": state})
-
-    def _whole(self, state: dict[str, Any]) -> dict[str, Any]:
-        def _gathered(value: Any) -> Any:
-            if not isinstance(value, DTensor):
-                return value
-            full = value.full_tensor()
-            return full.cpu() if self.is_global_zero else full.new_empty(0)
-
-        whole: dict[str, Any] = tree_map(_gathered, dict(state))
-        return whole
 
 
 STRATEGIES = {"ddp": ReplicaStrategy, "fsdp": ShardStrategy}
@@ -175,10 +195,16 @@ def _sum(bucket: Any) -> torch.futures.Future[Tensor]:
     return summed
 
 
-def _shard(value: Any, parameter: Tensor) -> Any:
+def _own(value: Any, parameter: Any) -> Any:
     """Return this device's shard of a value that belongs to a parameter, element by element."""
-    if not isinstance(parameter, DTensor) or value.shape != parameter.shape:
+    is_plain = isinstance(value, Tensor)
+    if not isinstance(parameter, DTensor) or (is_plain and value.shape != parameter.shape):
         return value
-    whole = value.to(parameter.device)
-    # Every process has read the same file.
-    return distribute_tensor(whole, parameter.device_mesh, parameter.placements, src_data_rank=None)
+    parts = value if isinstance(value, Rows) else Rows((value,))
+    own: Any = torch.empty_like(parameter, dtype=parts.parts[0].dtype, requires_grad=False)
+    local = own.to_local()
+    # Rows are cut as torch.chunk cuts them.
+    count = parameter.shape[0]
+    start = min(count, dist.get_rank() * -(-count // dist.get_world_size()))
+    local.copy_(parts.between(start, start + len(local)))
+    return own

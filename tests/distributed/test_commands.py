@@ -41,10 +41,10 @@ def place(tmp_path: Path) -> Place:
 
 
 @cache
-def calm(folder: Path) -> Place:
+def calm(folder: Path, *words: str) -> Place:
     """Return a place where the command was typed and nothing happened."""
-    there = fault_place(folder / "calm")
-    answer = there.train(*TWO)
+    there = fault_place(folder / "-".join(("calm", *words)))
+    answer = there.train(*TWO, *words)
     assert answer.code == 0, answer.text
     return there
 
@@ -102,6 +102,29 @@ def test_the_death_of_the_command_ends_its_processes(place: Place) -> None:
     again = place.train(*TWO)
     assert again.code == 0, again.text
     assert rows(place.run()) == rows(calm(place.folder.parent).run())
+
+
+SHARDED = "trainer.strategy=fsdp"
+KILLS = {
+    "before a shard is there": ("os.rename", "*/shard-00001-of-00002.ckpt", 2),
+    "before the folder has its place": ("os.rename", "*/step-00000008.shards"),
+    "while an old one goes": ("shutil.rmtree", "*step-00000004.shards.old.part"),
+    "before the weights alone are there": ("os.rename", "*/step-00000012.ckpt"),
+    "before the shards of the same step go": ("os.rename", "*step-00000012.shards.old.part"),
+}
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("point", KILLS)
+def test_a_kill_around_shards_costs_nothing_but_time(place: Place, point: str) -> None:
+    """The whole process group dies; the same command ends with the weights of an unbroken run."""
+    killed = place.train(*TWO, SHARDED, **fault(*KILLS[point]))
+    assert killed.code != 0, killed.text
+    again = place.train(*TWO, SHARDED)
+    assert again.code == 0, again.text
+    assert_same(place.run(), calm(place.folder.parent, SHARDED).run())
+    assert [path.name for path in (place.run() / "checkpoints").iterdir()] == ["step-00000012.ckpt"]
+    assert place.litter() == []
 
 
 @pytest.mark.slow

@@ -16,8 +16,9 @@ import torch
 
 from lm_experiments.launch.local import train as train_task
 from lm_experiments.launch.task import Task
+from lm_experiments.rundir.atomic import remove
 from lm_experiments.rundir.documents import read_document_losses
-from lm_experiments.training.checkpoints import load_model, newest_checkpoint
+from lm_experiments.training.checkpoints import checkpoints_of, load_model, newest_checkpoint
 from lm_experiments.training.config import load_config
 
 Train = Callable[..., Any]
@@ -240,16 +241,22 @@ def test_a_run_goes_on_with_other_devices(first: tuple[str, ...], then: str, tra
         return [*TWO, f"trainer.strategy={strategy}"] if strategy else ["trainer.threads=2"]
 
     steps = ("trainer.max_steps=8", "trainer.checkpoint_every=4", "name=moves")
-    steps += ("data.test_fraction=0.2",)
+    steps += ("data.test_fraction=0.2", "trainer.keep=checkpoints")
     assert train(*steps, *devices("".join(first))).code == 0
     run = only_run("moves")
     before = rows(run)
     (run / "result.json").unlink()
     newest = newest_checkpoint(run)
     assert newest is not None and "08" in newest.name
-    newest.unlink()
+    assert newest.is_dir() == (first == ("fsdp",))
+    remove(newest)
+    [older] = checkpoints_of(run)
+    saved = older.stat().st_mtime_ns
     answer = train(*steps, *devices(then))
     assert answer.code == 0, answer.err
+    # It went on from there, and did not write it anew.
+    assert [path.stem[-1] for path in checkpoints_of(run)] == ["8", "4"]
+    assert older.stat().st_mtime_ns == saved
     assert result(run)["strategy"] == (then or "single")
     assert [row["step"] for row in rows(run)] == [row["step"] for row in before]
     assert result(run)["test_loss"] == rows(run)[-1]["test/loss"]

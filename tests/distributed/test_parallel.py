@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import shutil
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 import torch
+import torch.distributed as dist
 from lightning.pytorch import Callback, Trainer
 from together import together
 from torch import Tensor, nn
@@ -17,12 +20,20 @@ from lm_experiments.model import ModelConfig, build_model
 from lm_experiments.model.dropout import DropoutKey
 from lm_experiments.registry import choose
 from lm_experiments.training.batches import EvenBatches
+from lm_experiments.training.callbacks import WholeFiles
+from lm_experiments.training.checkpoints import (
+    CheckpointError,
+    files_of,
+    open_checkpoint,
+    write_shard,
+)
 from lm_experiments.training.config import BatchConfig, RunConfig, TrainerConfig
 from lm_experiments.training.logger_config import NoLogger
 from lm_experiments.training.module import LanguageModel
 from lm_experiments.training.optimizers import AdamW
 from lm_experiments.training.parallel import STRATEGIES, environment_of
 from lm_experiments.training.schedules import Constant
+from lm_experiments.training.shards import SUFFIX, whole
 from lm_experiments.training.world import World, world_of_environment
 
 MODEL = ModelConfig(d_model=16, n_layers=2, n_heads=2, context_length=4, vocab_size=11, d_ff=24)
@@ -69,7 +80,7 @@ def trainer(world: World, strategy: str, *callbacks: Callback, steps: int = 1) -
         accelerator="cpu",
         devices=world.size,
         strategy=several() if several else "auto",
-        plugins=[environment_of(world.size)],
+        plugins=[WholeFiles(), environment_of(world.size)],
         callbacks=list(callbacks),
         max_steps=steps,
         logger=False,
@@ -162,9 +173,14 @@ def train_and_save(
     one.save_checkpoint(end, weights_only=False)
 
 
+def written(path: Path) -> Path:
+    """Return what was written for this path: this file, or a folder of shards."""
+    return path if path.exists() else path.with_suffix(SUFFIX)
+
+
 def saved_state(path: Path) -> dict[str, Tensor]:
     """Return the tensors of a checkpoint by name; they must be plain and whole."""
-    saved = torch.load(path, weights_only=True)
+    saved = whole(open_checkpoint(written(path)))
     state = {f"optimizer {k} {n}": t for k, e in _entries(saved) for n, t in e.items()}
     state.update(saved["state_dict"])
     assert all(type(value) is Tensor for value in state.values())
@@ -184,14 +200,54 @@ def test_a_checkpoint_is_taken_up_by_any_number_of_devices_bit_for_bit(
     ignored = tmp_path / "ignored"
     together(train_and_save, 1, "single", None, ignored, one, 2)
     together(train_and_save, 2, strategy, one, tmp_path / "taken", two, 4, 1)
-    together(train_and_save, 1, "single", two, back, ignored, 6, 2)
-    for written, taken in ((one, tmp_path / "taken"), (two, back)):
-        before, after = saved_state(written), saved_state(taken)
+    assert written(two).is_dir() == (strategy == "fsdp")
+    together(train_and_save, 1, "single", written(two), back, ignored, 6, 2)
+    for saved, taken in ((one, tmp_path / "taken"), (two, back)):
+        before, after = saved_state(saved), saved_state(taken)
         assert before.keys() == after.keys()
         for name, tensor in before.items():
             assert torch.equal(tensor, after[name]), name
     trained, as_one = saved_state(two), saved_state(tmp_path / "one")
     assert not torch.equal(trained["model.head.weight"], as_one["model.head.weight"])
+
+
+def test_each_device_writes_its_rows_and_another_number_reads_its_own(tmp_path: Path) -> None:
+    """The 11 rows of the vocabulary are cut into 6 and 5, then into 3, 3, 3 and 2."""
+    two, taken = tmp_path / "two", tmp_path / "taken"
+    together(train_and_save, 2, "fsdp", None, tmp_path / "start", two, 2)
+    together(train_and_save, 4, "fsdp", written(two), taken, tmp_path / "end", 4, 1)
+    before, after = saved_state(two), saved_state(taken)
+    assert all(torch.equal(before[name], after[name]) for name in before)
+    whole_bytes = sum(tensor.nbytes for tensor in before.values())
+    for folder, count in ((two, 2), (taken, 4)):
+        files = files_of(written(folder))
+        assert len(files) == count
+        for file in files:
+            rows = torch.load(file, weights_only=True)["rows"]
+            assert sum(tensor.nbytes for tensor in rows.values()) < 1.2 * whole_bytes / count
+    assert files[0].stat().st_size < files_of(written(two))[0].stat().st_size
+
+
+def write_where_the_second_finds_no_space(path: Path) -> str:
+    """Return what is raised in this process."""
+    dist.init_process_group("gloo")
+    if dist.get_rank():
+        shutil.disk_usage = lambda path: SimpleNamespace(free=5)  # type: ignore[assignment]
+    try:
+        write_shard({"rows": {"w": torch.ones(2)}, "rest": {}}, path)
+    except CheckpointError as error:
+        return str(error)
+    finally:
+        dist.destroy_process_group()
+    return ""
+
+
+def test_where_one_device_cannot_write_all_say_so_and_nothing_is_left(tmp_path: Path) -> None:
+    path = tmp_path / "checkpoints" / "step-00000002.shards"
+    said = together(write_where_the_second_finds_no_space, 2, path)
+    assert "shard-00001-of-00002.ckpt could not be written (it needs" in said[0]
+    assert said[0] == said[1]
+    assert list(path.parent.iterdir()) == []
 
 
 @pytest.mark.parametrize("strategy", ["ddp", "fsdp"])

@@ -180,6 +180,16 @@ def test_another_disk_gets_a_copy_of_everything(
     assert not list(run.directory.rglob("*.part"))
 
 
+def test_of_checkpoints_in_shards_all_files_are_taken(planned: Planned) -> None:
+    source = finished(planned("old"))
+    name = f"{CHECKPOINTS}/step-00000008.shards/shard-00000-of-00001.ckpt"
+    (source.directory / name).parent.mkdir()
+    (source.directory / name).write_bytes(b"rows")
+    run = found(planned("new"))
+    take_runs([run])
+    assert (run.directory / name).read_bytes() == b"rows"
+
+
 def test_how_it_was_trained_stays_as_it_was(planned: Planned) -> None:
     trainer = {"max_steps": 10, "threads": 3, "log_every": 7}
     finished(planned("old", trainer=trainer, compile=False))
