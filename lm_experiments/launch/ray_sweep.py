@@ -12,13 +12,8 @@ from typing import Any
 
 from lm_experiments.launch.endings import LOST, Ending
 from lm_experiments.launch.ray_cluster import Cluster, check_versions, in_time, training_nodes
-from lm_experiments.launch.ray_worker import (
-    RemoteTask,
-    ask_to_stop,
-    pack,
-    train_remotely,
-    unpack,
-)
+from lm_experiments.launch.ray_files import copy_from, this_node
+from lm_experiments.launch.ray_worker import RemoteTask, ask_to_stop, train_remotely
 from lm_experiments.launch.resources import Share
 from lm_experiments.launch.schedule import train_all
 from lm_experiments.launch.task import Policy, Task
@@ -68,7 +63,7 @@ class _RayRuns:
         self.environment = {**passed, **variables}
         machines = cluster.inspect(str(shared)) if is_remote else []
         check_versions(machines)
-        self.all_shared = all(machine["shared"] for machine in machines)
+        self.home = this_node()
         self.function = cluster.function(train_remotely, share, machines)
         self._open: dict[Any, Task] = {}
         self.ended: queue.SimpleQueue[Any] = queue.SimpleQueue()
@@ -85,16 +80,14 @@ class _RayRuns:
 
     def start(self, task: Task, ends_sweep: bool) -> None:
         """Submit a run."""
-        import ray
-
         absolute = Task(task.directory.absolute(), task.code_paths, task.devices)
         remote = RemoteTask(
             task=absolute,
             working_dir=str(Path.cwd()),
             shared=str(self.shared),
             stop_key=self.stop_key,
+            home=self.home,
             environment=self.environment,
-            packed=[] if self.all_shared else [ray.put(pack(absolute.directory))],
             ends_sweep=ends_sweep,
         )
         reference = self.function.remote(remote)
@@ -136,12 +129,13 @@ def _ending(reference: Any, task: Task) -> Ending:
     import ray
 
     try:
-        ending, packed = ray.get(reference)
+        ending, elsewhere = ray.get(reference)
+        if elsewhere is not None:
+            node, directory = elsewhere
+            copy_from(node, directory, task.directory)
     except ray.exceptions.RayTaskError:
         raise
     except ray.exceptions.RayError:
         return Ending(LOST)
-    if packed is not None:
-        unpack(packed, task.directory)
     assert isinstance(ending, Ending)
     return Ending(LOST) if ending.status == INTERRUPTED else ending

@@ -6,11 +6,9 @@ A worker outlives its runs and does not import torch; its fork server does, once
 from __future__ import annotations
 
 import hashlib
-import io
 import os
 import signal
 import sys
-import tarfile
 import tempfile
 import threading
 import time
@@ -18,12 +16,11 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any
 
 from lm_experiments.launch.endings import ELSEWHERE, Ending
 from lm_experiments.launch.local import train
+from lm_experiments.launch.ray_files import copy_from, this_node
 from lm_experiments.launch.task import Task
-from lm_experiments.rundir.names import LOCK, RESULT
 from lm_experiments.rundir.results import FAILED, INTERRUPTED
 
 # Each look is a question to the head of the cluster, by every worker there is.
@@ -43,7 +40,7 @@ class RemoteTask:
         shared: a file that exists wherever the run directory is mounted.
         stop_key: the key under which the cluster is told that the sweep stops.
         environment: variables that the run needs.
-        packed: the run directory as a tar file, where it is not shared: a reference in a list.
+        home: the node of the machine that started the sweep.
         ends_sweep: whether the sweep ends if it fails.
     """
 
@@ -51,16 +48,17 @@ class RemoteTask:
     working_dir: str
     shared: str
     stop_key: bytes
+    home: str
     environment: dict[str, str] = field(default_factory=dict)
-    packed: list[Any] = field(default_factory=list)
     ends_sweep: bool = False
 
 
-def train_remotely(remote: RemoteTask) -> tuple[Ending, bytes | None]:
+def train_remotely(remote: RemoteTask) -> tuple[Ending, tuple[str, Path] | None]:
     """Train a run; called in a worker, by Ray.
 
     Returns:
-        How it ended, and the run directory as a tar file where the sweep's machine cannot see it.
+        How it ended, and where its directory is, a node and a path there, if the sweep's machine
+        cannot see it.
     """
     _prepare(remote)
     if _asked_to_stop(remote.stop_key):
@@ -68,30 +66,12 @@ def train_remotely(remote: RemoteTask) -> tuple[Ending, bytes | None]:
     task, is_shared = remote.task, Path(remote.shared).exists()
     with _stopped_by(remote.stop_key):
         if not is_shared:
-            task = replace(task, directory=_unpacked(remote))
+            task = replace(task, directory=_copied(remote))
         ending = _train(task)
     if remote.ends_sweep and ending.status == FAILED:
         # Before the next run takes this one's place, and not when the sweep has heard of it.
         ask_to_stop(remote.stop_key)
-    return ending, None if is_shared else pack(task.directory)
-
-
-def pack(directory: Path) -> bytes:
-    """Return a run directory as the bytes of a tar file."""
-    buffer = io.BytesIO()
-    with tarfile.open(fileobj=buffer, mode="w") as archive:
-        for path in sorted(directory.rglob("*")):
-            if path.name != LOCK:
-                archive.add(path, path.relative_to(directory), recursive=False)
-    return buffer.getvalue()
-
-
-def unpack(packed: bytes, directory: Path) -> None:
-    """Extract a packed run directory; its result comes last, as when it is trained."""
-    directory.mkdir(parents=True, exist_ok=True)
-    with tarfile.open(fileobj=io.BytesIO(packed)) as archive:
-        for member in sorted(archive.getmembers(), key=lambda member: member.name == RESULT):
-            archive.extract(member, directory, filter="data")
+    return ending, None if is_shared else (this_node(), task.directory)
 
 
 def _train(task: Task) -> Ending:
@@ -109,15 +89,13 @@ def _prepare(remote: RemoteTask) -> None:
     vars(sys.modules["__main__"]).pop("__file__", None)
 
 
-def _unpacked(remote: RemoteTask) -> Path:
-    """Return the run directory on this machine, extracted from what was sent."""
-    import ray
-
+def _copied(remote: RemoteTask) -> Path:
+    """Return the run directory on this machine, copied from the sweep's."""
     there = remote.task.directory
     place = hashlib.sha256(str(there).encode()).hexdigest()[:16]
     folder = Path(tempfile.gettempdir()) / f"lm_experiments-{os.getuid()}-{place}"
     directory = folder / there.parent.name / there.name
-    unpack(ray.get(remote.packed[0]), directory)
+    copy_from(remote.home, there, directory)
     return directory
 
 

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import os
+import shutil
 import signal
 from collections.abc import Callable
+from tempfile import gettempdir
 
 import pytest
 from harness.processes import Place, until
-from harness.runs import lasting, result, rows
+from harness.runs import assert_same, lasting, result, rows
 from spans import at_once, notes
 
 pytest.importorskip("ray")
@@ -37,6 +39,42 @@ def test_results_equal_those_of_a_sequential_sweep(place: Place) -> None:
         assert (lasting(run), rows(run)) == (lasting(other), rows(other))
         assert result(run)["threads"] == 1
     assert not list((place.folder / "runs/a").glob(".ray-*"))
+
+
+FAR = """
+from lm_experiments.launch import ray_sweep
+from lm_experiments.launch.ray_worker import RemoteTask
+
+ray_sweep.RemoteTask = lambda **given: RemoteTask(**{**given, "shared": "/nowhere"})
+"""
+
+
+@pytest.mark.slow
+def test_without_a_shared_disk_runs_are_sent_there_and_back(place: Place) -> None:
+    """As if workers did not see the sweep's folder; again, to go on from a checkpoint."""
+    (place.folder / "far.py").write_text(FAR)
+    far = place.folder / "far"
+    far.mkdir()
+    words = ("seed=0,1", "code_paths=[far.py]", "trainer.checkpoint_every=1", "trainer.threads=1")
+    words += ("trainer.keep=checkpoints", "runs_from=[]")
+    ray = (*words, "name=apart", "hydra/launcher=ray", "+hydra.launcher.ray.init.num_cpus=2")
+    here = place.train(*words, "name=here")
+    assert here.code == 0, here.text
+    for sent in (2, 1):
+        apart = place.train(*ray, TMPDIR=str(far), RAY_TMPDIR=gettempdir())
+        assert apart.code == 0, apart.text
+        assert "2 done, 0 failed" in apart.text
+        runs = [path.parent for path in (place.folder / "runs/apart").glob("*/result.json")]
+        assert len(runs) == 2
+        for run in runs:
+            assert_same(run, place.folder / "runs/here" / run.name)
+        assert len(list(far.glob("lm_experiments-*/apart/*/train.log"))) == sent
+        shutil.rmtree(far)
+        far.mkdir()
+        (runs[0] / "result.json").unlink()
+        (runs[0] / "checkpoints" / "step-00000004.ckpt").unlink()
+    log = (runs[0] / "train.log").read_text()
+    assert log.count(" trains ") == 2
 
 
 @pytest.mark.slow

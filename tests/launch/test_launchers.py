@@ -3,15 +3,18 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable
+import os
+import tracemalloc
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 from hydra.errors import MissingConfigException
 
-from lm_experiments.launch import launcher, ray_worker
-from lm_experiments.launch.ray_worker import RemoteTask, pack, unpack
+from lm_experiments.launch import launcher, ray_files, ray_worker
+from lm_experiments.launch.ray_files import pieces_of, put_together
+from lm_experiments.launch.ray_worker import RemoteTask
 from lm_experiments.launch.task import Task
 from lm_experiments.study.explain import explain
 
@@ -82,21 +85,57 @@ def test_threads_are_the_share_and_the_plan_says_so(train: Callable[..., Any]) -
     assert ", 2 at once." in answer.out
 
 
-def test_a_packed_run_is_the_same_elsewhere(tmp_path: Path) -> None:
+def test_a_run_in_pieces_is_the_same_elsewhere(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    content = os.urandom(1000)
     run = tmp_path / "run"
     (run / "checkpoints").mkdir(parents=True)
-    (run / "checkpoints" / "step.ckpt").write_bytes(b"\0" * 1000)
+    (run / "checkpoints" / "step.ckpt").write_bytes(content)
     (run / "result.json").write_text("{}")
     (run / ".lock").touch()
-    unpack(pack(run), tmp_path / "there")
-    names = {str(p.relative_to(tmp_path / "there")) for p in (tmp_path / "there").rglob("*")}
-    assert names == {"checkpoints", "checkpoints/step.ckpt", "result.json"}
+    (run / "train.log").touch()
+    os.utime(run / "result.json", (5, 5))
+    monkeypatch.setattr(ray_files, "PIECE_BYTES", 300)
+    sent = list(pieces_of(run))
+    assert [len(content) for name, _, content in sent if "step" in name] == [300, 300, 300, 100]
+    assert sent[-1][0] == "result.json"
+    there = tmp_path / "there"
+    put_together(iter(sent), there)
+    names = {str(p.relative_to(there)) for p in there.rglob("*")}
+    assert names == {"checkpoints", "checkpoints/step.ckpt", "result.json", "train.log"}
+    assert (there / "checkpoints/step.ckpt").read_bytes() == content
+    assert (there / "result.json").stat().st_mtime == 5
+
+
+def test_a_file_of_which_not_all_pieces_come_is_not_there(tmp_path: Path) -> None:
+    def lost() -> Iterator[tuple[str, int, bytes]]:
+        yield "train.log", 1, b"whole"
+        yield "result.json", 1, b"{"
+        raise ConnectionError
+
+    with pytest.raises(ConnectionError):
+        put_together(lost(), tmp_path)
+    assert [path.name for path in tmp_path.iterdir()] == ["train.log"]
+
+
+def test_no_more_than_a_few_pieces_are_in_memory(tmp_path: Path) -> None:
+    run = tmp_path / "run"
+    run.mkdir()
+    (run / "big.ckpt").write_bytes(b"\1" * (10 * ray_files.PIECE_BYTES))
+    tracemalloc.start()
+    try:
+        put_together(pieces_of(run), tmp_path / "there")
+        peak = tracemalloc.get_traced_memory()[1]
+    finally:
+        tracemalloc.stop()
+    assert peak < 3 * ray_files.PIECE_BYTES
+    assert (tmp_path / "there/big.ckpt").read_bytes() == (run / "big.ckpt").read_bytes()
 
 
 def test_a_run_comes_home_where_its_folder_is_not_shared(
     train: Callable[..., Any], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
-    ray = pytest.importorskip("ray")
     assert train("seed=0", "name=home").code == 0
     [home] = Path("runs/home").glob("*-s0-*")
     first = json.loads((home / "result.json").read_text())
@@ -107,17 +146,24 @@ def test_a_run_comes_home_where_its_folder_is_not_shared(
     monkeypatch.setattr(ray_worker, "_prepare", lambda task: None)
     monkeypatch.setattr(ray_worker, "_asked_to_stop", lambda key: False)
     monkeypatch.setattr(ray_worker.tempfile, "gettempdir", lambda: str(tmp_path / "far"))
-    monkeypatch.setattr(ray, "get", lambda reference: reference)
+    monkeypatch.setattr(ray_worker, "this_node", lambda: "far")
+
+    def copy_from(node: str, source: Path, target: Path) -> None:
+        assert node == "home"
+        put_together(pieces_of(source), target)
+
+    monkeypatch.setattr(ray_worker, "copy_from", copy_from)
     remote = RemoteTask(
         task=Task(home.absolute()),
         working_dir=str(tmp_path),
         shared=str(tmp_path / "not there"),
         stop_key=b"",
-        packed=[pack(home)],
+        home="home",
     )
-    ending, packed = ray_worker.train_remotely(remote)
-    assert ending.status == "done" and packed is not None
+    ending, elsewhere = ray_worker.train_remotely(remote)
+    assert ending.status == "done" and elsewhere is not None
+    assert elsewhere[0] == "far"
     assert not (home / "result.json").exists()
-    unpack(packed, home)
+    put_together(pieces_of(elsewhere[1]), home)
     assert json.loads((home / "result.json").read_text())["val_loss"] == first["val_loss"]
     assert (home / "metrics.jsonl").exists()
