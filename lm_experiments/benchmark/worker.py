@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import importlib
 import json
-import resource
 import subprocess
 import sys
 import time
@@ -16,6 +15,7 @@ import torch
 
 from lm_experiments.benchmark.rounds import synchronise
 from lm_experiments.errors import InputError
+from lm_experiments.training.devices import process_peak_bytes
 
 Work = Callable[[], object]
 
@@ -82,8 +82,7 @@ def _held() -> int:
     """Return the most memory held so far."""
     if torch.cuda.is_available():
         return torch.cuda.max_memory_allocated()
-    peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
-    return peak if sys.platform == "darwin" else peak * 1024
+    return process_peak_bytes()
 
 
 if __name__ == "__main__":

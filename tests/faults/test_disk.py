@@ -250,7 +250,8 @@ def test_a_folder_of_runs_that_is_read_only(disk: SmallDisk, whole: Path) -> Non
 
 @pytest.mark.slow
 def test_a_sweep_goes_on_where_one_of_its_runs_finds_no_space(disk: SmallDisk) -> None:
-    sweep = ("-m", "seed=0,1", "name=sweep")
+    # The second run begins when the first has failed.
+    sweep = ("-m", "seed=0,1", "name=sweep", "resources.at_once=1")
     disk.fill(LEFT_FOR_A_SAVE)
     with disk.start(*sweep) as command:
         until(lambda: [*disk.runs.glob("sweep/*-s0-*/result.json")], 90, "the failure", command)
