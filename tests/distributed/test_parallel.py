@@ -211,6 +211,7 @@ def test_a_checkpoint_is_taken_up_by_any_number_of_devices_bit_for_bit(
     assert not torch.equal(trained["model.head.weight"], as_one["model.head.weight"])
 
 
+@pytest.mark.slow
 def test_each_device_writes_its_rows_and_another_number_reads_its_own(tmp_path: Path) -> None:
     """The 11 rows of the vocabulary are cut into 6 and 5, then into 3, 3, 3 and 2."""
     two, taken = tmp_path / "two", tmp_path / "taken"

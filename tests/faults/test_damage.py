@@ -329,6 +329,7 @@ def test_a_damaged_identity_is_written_again(two: Path, train: Callable[..., Any
         (path.parent / "result.json").unlink()
 
 
+@pytest.mark.slow
 def test_a_damaged_configuration_is_named_and_nothing_is_lost(
     two: Path, train: Callable[..., Any]
 ) -> None:

@@ -135,6 +135,7 @@ def test_a_run_may_be_killed_again_while_it_takes_up_where_it_was(
     assert place.litter() == []
 
 
+@pytest.mark.slow
 def test_what_earlier_kills_left_is_taken_away(place: Place, unbroken: dict[str, Path]) -> None:
     options = VARIANTS["plain"]
     assert place.train(*options, **in_step(10)).code == KILLED
@@ -235,6 +236,7 @@ def assert_same_sweep(place: Place, whole: Place) -> None:
     assert place.litter() == []
 
 
+@pytest.mark.slow
 def test_a_sweep_killed_twice_is_the_sweep_that_was_not(place: Place, whole_sweep: Place) -> None:
     """Once in the middle of the second run, once before the fifth, each time beside another."""
     point = fault("os.rename", "*relu-s1*/step-00000008.ckpt")

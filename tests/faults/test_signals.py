@@ -179,7 +179,7 @@ def result_of(run: Path) -> str | None:
     return result(run)["status"] if (run / "result.json").exists() else None
 
 
-@pytest.mark.parametrize("name", [slow("SIGINT"), "SIGTERM"])
+@pytest.mark.parametrize("name", [*map(slow, ("SIGINT", "SIGTERM"))])
 def test_a_signal_between_two_runs_stops_the_sweep(place: Place, name: str) -> None:
     sweep = (*GRID, "resources.at_once=1")
     pause = Pause(place)

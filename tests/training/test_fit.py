@@ -180,7 +180,7 @@ def test_micro_batches_do_not_change_the_run(train: Callable[..., Any]) -> None:
 
 
 @pytest.mark.parametrize("step", [5, *map(slow, (6, 8))])
-@pytest.mark.parametrize("signal_name", ["SIGTERM", "SIGKILL"])
+@pytest.mark.parametrize("signal_name", [slow("SIGTERM"), "SIGKILL"])
 def test_an_interrupted_run_continues_to_the_same_weights(
     signal_name: str, step: int, meddle: Callable[..., Any]
 ) -> None:
