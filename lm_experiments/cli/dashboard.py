@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import argparse
+import json
 from collections.abc import Sequence
 from pathlib import Path
 
 from lm_experiments.cli.arguments import answered, script_parser
+from lm_experiments.rundir.yaml_text import dump_yaml
 
 USAGE = "%(prog)s runs/NAME [--entity NAME] [--print]"
 DESCRIPTION = """\
@@ -40,14 +42,13 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 def _answer(options: argparse.Namespace) -> None:
     # Imports W&B's client, which the help need not wait for.
-    import yaml
-
     from lm_experiments.study.wandb_dashboard import build, default_entity, save
 
     folder = Path(options.sweep)
     if options.print:
         outline = build(folder, options.entity or "").outline()
-        print(yaml.safe_dump(outline, sort_keys=False, allow_unicode=True), end="")
+        # A list that occurs twice would be written as a reference.
+        print(dump_yaml(json.loads(json.dumps(outline))), end="")
         return
     for url in save(build(folder, options.entity or default_entity())):
         print(f"W&B: {url}")
