@@ -130,7 +130,8 @@ def test_a_signal_to_a_sweep_saves_all_that_train_and_the_same_command_goes_on(
 def test_a_signal_to_one_run_of_a_sweep_stops_all(place: Place) -> None:
     pause = Pause(place, processes=2)
     environment = in_step(6, action=pause.action)
-    with place.start(*SWEEP, **environment) as command:
+    # The other one is still at work when the sweep hears of the signal.
+    with place.start(*SWEEP, "trainer.max_steps=3000", **environment) as command:
         pause.reached(command)
         [first, _] = pause.marks.with_suffix(".reached").read_text().split()
         os.kill(int(first), signal.SIGTERM)
