@@ -7,6 +7,7 @@ import os
 import tracemalloc
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -145,7 +146,9 @@ def test_a_run_comes_home_where_its_folder_is_not_shared(
         path.unlink()
     monkeypatch.setattr(ray_worker, "_prepare", lambda task: None)
     monkeypatch.setattr(ray_worker, "_asked_to_stop", lambda key: False)
-    monkeypatch.setattr(ray_worker.tempfile, "gettempdir", lambda: str(tmp_path / "far"))
+    # Of this module alone: processes started meanwhile keep short paths for their sockets.
+    far = SimpleNamespace(gettempdir=lambda: str(tmp_path / "far"))
+    monkeypatch.setattr(ray_worker, "tempfile", far)
     monkeypatch.setattr(ray_worker, "this_node", lambda: "far")
 
     def copy_from(node: str, source: Path, target: Path) -> None:
