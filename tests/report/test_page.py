@@ -19,6 +19,7 @@ from lm_experiments.report.page import PAGE, page_html, sort_value
 from lm_experiments.report.page.figures import DASHES, MARKS, looks, thinned
 from lm_experiments.report.page.interim import EVERY_SECONDS, InterimPage
 from lm_experiments.report.table.columns import interval_text, p_text
+from lm_experiments.rundir import ledger
 from lm_experiments.rundir.identity import Identity, write_identity
 from lm_experiments.rundir.ledger import LOOK, read_ledger
 from lm_experiments.rundir.metrics import write_rows
@@ -234,6 +235,15 @@ def test_trust_and_repetition(study: StudyFactory) -> None:
     assert f"python scripts/train.py -m study=norms runs_dir={root.parent}" in page.text
     assert {row["question"] for row in page.table("answer")} >= {"the same code"}
     assert "a" * 40 in page.text and "d" * 64 in page.text
+
+
+def test_every_event_of_the_ledger_is_told(sweep: SweepFactory) -> None:
+    sweep.done("base", {0: 3.1})
+    root = sweep.plan()
+    ledger.append(root, ledger.HALVED, {"base-s1000-12345678": "37", "base-s1001-12345678": "37"})
+    write_report(root)
+    told = {row["event"]: row["what"] for row in page_of(root).table("time (UTC)")}
+    assert told["halved"] == "2 trials ended by halving"
 
 
 def test_a_page_of_a_sweep_that_goes_on_compares_nothing(sweep: SweepFactory) -> None:

@@ -15,7 +15,7 @@ from lm_experiments.report.consistency import Answer, runs_of
 from lm_experiments.report.table.columns import NOTHING, fixed, si
 from lm_experiments.report.table.rows import Row, Table
 from lm_experiments.report.table.warnings import listed
-from lm_experiments.rundir.ledger import COMMAND, DECLARED, LOOK, Entry
+from lm_experiments.rundir.ledger import COMMAND, DECLARED, HALVED, LOOK, TAKEN, Entry
 from lm_experiments.rundir.metrics import read_rows
 from lm_experiments.rundir.names import LOG, SAMPLES
 from lm_experiments.rundir.study import TUNE
@@ -230,21 +230,30 @@ def _last_samples(run: Run) -> dict[str, Sample]:
 
 
 def _told(entry: Entry) -> str:
-    if entry.event == COMMAND:
-        return str(entry.details.get("command", ""))
-    if entry.event == DECLARED:
-        said = entry.declaration
-        seeds = ", ".join(map(str, said.seeds))
-        compared = counted(len(said.contrasts), "contrast")
-        return (
-            f"{counted(len(said.arms), 'arm')}, {compared}, baseline {said.baseline}, seeds {seeds}"
-        )
-    if entry.event == LOOK:
-        look = entry.look
-        p = "with p-values" if look.tested else "without p-values"
-        return f"a table of {look.finished} of {look.planned} runs against {look.baseline}, {p}"
-    taken = entry.taken
-    return f"{counted(len(taken.runs), 'run')} from {taken.folder}"
+    return _EVENTS[entry.event](entry)
+
+
+def _declared(entry: Entry) -> str:
+    said = entry.declaration
+    seeds = ", ".join(map(str, said.seeds))
+    compared = counted(len(said.contrasts), "contrast")
+    return f"{counted(len(said.arms), 'arm')}, {compared}, baseline {said.baseline}, seeds {seeds}"
+
+
+def _looked(entry: Entry) -> str:
+    look = entry.look
+    p = "with p-values" if look.tested else "without p-values"
+    return f"a table of {look.finished} of {look.planned} runs against {look.baseline}, {p}"
+
+
+# What each event of a ledger tells.
+_EVENTS: Mapping[str, Callable[[Entry], str]] = {
+    COMMAND: lambda entry: str(entry.details.get("command", "")),
+    DECLARED: _declared,
+    LOOK: _looked,
+    TAKEN: lambda entry: f"{counted(len(entry.taken.runs), 'run')} from {entry.taken.folder}",
+    HALVED: lambda entry: f"{counted(len(entry.details), 'trial')} ended by halving",
+}
 
 
 def _distinct(values: Iterable[Any]) -> list[str]:
