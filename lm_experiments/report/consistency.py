@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import math
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -238,3 +238,18 @@ def contrasts_as_declared(sweep: Sweep) -> Answer:
         if run in sweep.runs and losses.get(name) != loss:
             faults.append(f"{name} has {losses.get(name)!r} in the table, {loss!r} in result.json")
     return answer_of(question, faults, [], f"{plan.family} in Holm's family")
+
+
+# What is asked of a folder, in this order; a new question is one function, and its place here.
+QUESTIONS: tuple[Callable[[Sweep], Answer], ...] = (
+    all_planned,
+    whole_results,
+    documents_add_up,
+    same_text,
+    same_code,
+    same_settings,
+    seeds_as_declared,
+    contrasts_as_declared,
+    ledger_whole,
+    declared_first,
+)

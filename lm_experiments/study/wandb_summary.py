@@ -16,6 +16,7 @@ from urllib.parse import quote
 
 from lm_experiments.report import Report, Table
 from lm_experiments.report.collect import Sweep
+from lm_experiments.report.page import PAGE
 from lm_experiments.report.table.csv_table import csv_text
 from lm_experiments.rundir.atomic import jsonable
 from lm_experiments.rundir.names import LEDGER, SWEEP
@@ -37,8 +38,6 @@ if TYPE_CHECKING:
 
 # Its job type, and a tag of it.
 SUMMARY = "summary"
-# What may lie beside the table, and goes with it.
-PAGE = "report.html"
 
 
 def summarize(folder: Path, report: Report, config: WandbSettings) -> None:

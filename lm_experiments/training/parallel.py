@@ -186,6 +186,7 @@ class _Loss(nn.Module):
         self.model = model
 
     def forward(self, inputs: Tensor, targets: Tensor, z_loss: float) -> Tensor:
+        """Return the summed loss of the targets (batch, length), in nats, a scalar."""
         return self.model.loss(inputs, targets, z_loss)
 
 

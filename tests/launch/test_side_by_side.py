@@ -196,10 +196,11 @@ def test_a_run_beside_others_leaves_the_terminal_to_that_line(
 
 
 def test_a_terminal_that_is_no_more_or_a_damaged_sweep_ends_nothing(
-    tasks: list[Task], monkeypatch: pytest.MonkeyPatch
+    tasks: list[Task], monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     def standing(directory: Path) -> Any:
         raise OSError("gone")
 
     monkeypatch.setattr(sweep_line.sys.stderr, "isatty", lambda: True)
     SweepLine(tasks, standing).show(wanted=True)
+    assert capsys.readouterr() == ("", "")

@@ -35,18 +35,8 @@ COST_TITLES = (
     "runs",
     "time",
 )
-# Those that need only the files of the sweep's folder, and no table.
-CHECKS: tuple[Callable[[Sweep], Answer], ...] = (
-    consistency.all_planned,
-    consistency.whole_results,
-    consistency.documents_add_up,
-    consistency.same_text,
-    consistency.same_code,
-    consistency.same_settings,
-    consistency.seeds_as_declared,
-    consistency.ledger_whole,
-    consistency.declared_first,
-)
+# The page has the contrasts themselves.
+CHECKS = [ask for ask in consistency.QUESTIONS if ask is not consistency.contrasts_as_declared]
 
 
 @dataclass(frozen=True)
