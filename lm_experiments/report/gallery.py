@@ -153,16 +153,18 @@ def _setting(table: Table) -> str:
 def _cost(table: Table) -> str:
     """What all runs of the sweep took, trials too."""
     runs = {run.directory: run for run in (*table.sweep.runs, *table.sweep.trials)}.values()
-    known = [run for run in runs if run.result.wall_seconds is not None]
-    took = duration(60 * sum(map(_minutes, known)))
-    device = "CPU" if all(run.result.device == "cpu" for run in known) else "device"
-    text = f"{counted(len(runs), 'run')} took {took} of {device} time (time by threads)."
-    return text if known else f"{counted(len(runs), 'run')}, whose time is not known."
+    took = [seconds for run in runs if (seconds := _processor_seconds(run)) is not None]
+    if not took:
+        return f"{counted(len(runs), 'run')}, whose time is not known."
+    device = "CPU" if all(run.result.device == "cpu" for run in runs) else "device"
+    return f"{counted(len(runs), 'run')} took {duration(sum(took))} of {device} time."
 
 
-def _minutes(run: Run) -> float:
-    seconds, threads = run.result.wall_seconds or 0.0, run.result.threads or 1
-    return seconds * (threads if run.result.device == "cpu" else 1) / 60
+def _processor_seconds(run: Run) -> float | None:
+    """Of all its processes: CPU time on CPUs, else the time its devices were held."""
+    result = run.result
+    one = result.cpu_seconds if result.device == "cpu" else result.wall_seconds
+    return None if one is None else one * (result.world_size or 1)
 
 
 def _retrained(exhibit: Exhibit) -> str:

@@ -66,6 +66,7 @@ class Result:
         flops_per_token: of training, forward and backward.
         seconds: of training, validation not counted.
         wall_seconds: from the start of its last process to its result.
+        cpu_seconds: of processors, all threads together, in that time, in the first process.
         learning_rate: the peak.
         strategy: single, ddp or fsdp.
         wandb: what the mirror in W&B became: online, offline, disabled or none.
@@ -104,6 +105,7 @@ class Result:
     train_flops: int | None = None
     seconds: float | None = None
     wall_seconds: float | None = None
+    cpu_seconds: float | None = None
     tokens_per_second: float | None = None
     learning_rate: float | None = None
     device: str | None = None

@@ -103,6 +103,7 @@ class Run:
         self.begun = begun
         self.has_line = world.is_rank_zero and not (is_beside and sys.stderr.isatty())
         self.started = time.perf_counter()
+        self.cpu_started = time.process_time()
         self.signals = StopSignals()
         self.config = config
         self.identity = identity
@@ -262,7 +263,11 @@ class Run:
                 self.loggers.finish(0 if status == DONE or self.rests else 1, result)
 
     def _facts(self) -> dict[str, Any]:
-        known = {**self.identity.hashes, "wall_seconds": time.perf_counter() - self.started}
+        known = {
+            **self.identity.hashes,
+            "wall_seconds": time.perf_counter() - self.started,
+            "cpu_seconds": time.process_time() - self.cpu_started,
+        }
         if self.device is None:
             return known
         return {

@@ -19,7 +19,7 @@ CHOICES: dict[str, Any] = {
     "trainer": {"max_steps": 10},
     "logger": {"name": "none"},
 }
-TIMING = ("seconds", "wall_seconds", "tokens_per_second", "peak_memory_bytes")
+TIMING = ("seconds", "wall_seconds", "cpu_seconds", "tokens_per_second", "peak_memory_bytes")
 
 
 def rows(run: Path) -> list[dict[str, Any]]:

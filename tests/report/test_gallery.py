@@ -37,7 +37,7 @@ def shown(study: StudyFactory) -> StudyFactory:
     study.published = CLAIMS
     for arm in study.arms:
         for seed in study.seeds:
-            study.changes[arm, seed] = {"wall_seconds": 30.0, "threads": 2}
+            study.changes[arm, seed] = {"cpu_seconds": 60.0}
     write_report(study.whole())
     return study
 
