@@ -8,11 +8,29 @@ from lm_experiments.errors import InputError
 
 # What a source expects of the arm beside its reference, or of several arms.
 BETTER, WORSE, EQUIVALENT, FAILS, ORDER = "better", "worse", "equivalent", "fails", "order"
-EXPECTED = (BETTER, WORSE, EQUIVALENT, FAILS, ORDER)
-NATS, BITS = "nats/token", "bits/byte"
-UNITS = (NATS, BITS)
+LOWER, HIGHER = "lower", "higher"
+# The sign of a difference that agrees with a word.
+SIGNS = {BETTER: -1, WORSE: 1, LOWER: -1, HIGHER: 1}
+NATS, BITS, OCTAVES = "nats/token", "bits/byte", "octaves"
+# What a claim is about: the loss, or what the trials of a tuned study say of its key.
+LOSS, SENSITIVITY, BEST_VALUE = "loss", "sensitivity", "best value"
 # Fewer arms can be in a given order too easily: that of three is right by chance one time in six.
 FEWEST_ORDERED = 4
+
+
+@dataclass(frozen=True)
+class Measure:
+    """What may be said of a measure, and in which units."""
+
+    expected: tuple[str, ...]
+    units: tuple[str, ...]
+
+
+MEASURES = {
+    LOSS: Measure((BETTER, WORSE, EQUIVALENT, FAILS, ORDER), (NATS, BITS)),
+    SENSITIVITY: Measure((BETTER, WORSE), (NATS,)),
+    BEST_VALUE: Measure((LOWER, HIGHER, EQUIVALENT), (OCTAVES,)),
+}
 
 
 @dataclass(frozen=True)
@@ -56,12 +74,16 @@ class Claim:
 
     Attributes:
         claim: it, in a sentence.
-        expect: better, worse, equivalent, fails or order.
+        expect: better, worse, equivalent, fails or order; of a best value lower, higher or
+            equivalent.
         contrast: [arm, reference], for all but an order.
         order: of an order, each arm with its published value, the best (lowest) first.
         range: the lowest and the highest difference that agree with the claim, in its unit; null
             takes the span of the sources' differences, and without any the sign alone is compared.
-        unit: nats/token, or bits/byte where the source counts characters or bytes.
+        measure: what differs: loss; or, in a study with tune:, sensitivity, the mean excess loss
+            over the tuned values, or best value, the tuned value that is best.
+        unit: nats/token, or bits/byte where the source counts characters or bytes; octaves of a
+            best value.
         sources: who found it.
         why: why a small run may differ.
     """
@@ -71,17 +93,17 @@ class Claim:
     contrast: list[str] = field(default_factory=list)
     order: dict[str, float] = field(default_factory=dict)
     range: list[float] | None = None
+    measure: str = LOSS
     unit: str = NATS
     sources: list[Source] = field(default_factory=list)
     why: str = ""
 
     def __post_init__(self) -> None:
-        for key, value, allowed in (
-            ("expect", self.expect, EXPECTED),
-            ("unit", self.unit, UNITS),
-        ):
-            if value not in allowed:
-                raise self._wrong(f"{key}={value} is not known; it can be {', '.join(allowed)}")
+        self._check_known("measure", self.measure, tuple(MEASURES))
+        measure = MEASURES[self.measure]
+        of = "" if self.measure == LOSS else f" for measure: {self.measure}"
+        self._check_known("expect", self.expect, measure.expected, of)
+        self._check_known("unit", self.unit, measure.units, of)
         if not self.sources:
             raise self._wrong("there are no sources; write sources: [{source: ..., read: ...}]")
         if self.expect == ORDER:
@@ -116,7 +138,16 @@ class Claim:
             return " < ".join(f"{arm} ({value:g})" for arm, value in self.order.items())
         arm, reference = self.contrast
         at = "" if self.span is None else f", {self.span[0]:g} to {self.span[1]:g} {self.unit}"
-        return f"{arm} - {reference}: {self.expect}{at}"
+        return f"{self.of}{arm} - {reference}: {self.expect}{at}"
+
+    @property
+    def of(self) -> str:
+        """What differs, before the contrast; nothing for the loss."""
+        return "" if self.measure == LOSS else f"{self.measure} of "
+
+    def _check_known(self, key: str, value: str, allowed: tuple[str, ...], of: str = "") -> None:
+        if value not in allowed:
+            raise self._wrong(f"{key}={value} is not known{of}; it can be {', '.join(allowed)}")
 
     def _check_order(self) -> None:
         values = list(self.order.values())
@@ -140,14 +171,13 @@ class Claim:
             )
         if self.expect == FAILS and self.span is not None:
             raise self._wrong("expect: fails counts runs; leave range: and difference: out")
-        away = self.span is not None and (
-            (self.expect == WORSE and self.span[1] <= 0)
-            or (self.expect == BETTER and self.span[0] >= 0)
-        )
-        if away:
+        if (self.measure, self.expect) == (BEST_VALUE, EQUIVALENT) and self.range is None:
+            raise self._wrong("a best value is equivalent within a range:; write range: [-1, 1]")
+        sign = SIGNS.get(self.expect)
+        if sign and self.span is not None and max(sign * end for end in self.span) <= 0:
             raise self._wrong(
                 f"expect: {self.expect} goes against its differences, {self.published}, of which "
-                "those below zero are better"
+                f"those below zero are {LOWER if self.measure == BEST_VALUE else BETTER}"
             )
 
     def _wrong(self, reason: str) -> InputError:

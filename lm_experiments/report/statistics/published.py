@@ -10,7 +10,8 @@ What is promised, at this scale alone (`LEVEL` is .05), of the claimed differenc
 - of each alone, an effect within the published range is called *holds in sign* in place of *holds*
   in at most .05 of studies, as the 95 % interval misses it no more often.
 
-The rules for failures and for orders keep .05 for each claim alone.
+The rules for failures, for orders and for what tuning found (`measured_verdict`) keep .05 for each
+claim alone.
 """
 
 from __future__ import annotations
@@ -39,6 +40,7 @@ from lm_experiments.rundir.study import FEWEST_SEEDS
 if TYPE_CHECKING:
     from lm_experiments.report.collect import Run
     from lm_experiments.report.statistics.compare import Comparison, Plan, RunsByArm
+    from lm_experiments.report.statistics.trials import Trials
 
 HOLDS = "holds"
 IN_SIGN = "holds in sign"
@@ -94,7 +96,7 @@ def difference_verdict(
         beyond = margin is not None and _beyond(found, margin, family)
         return HOLDS if equivalent else DOES_NOT_HOLD if beyond else NOT_RESOLVED
     certain = found.adjusted_p is not None and found.adjusted_p < LEVEL
-    claimed = found.mean > 0 if expect == published.WORSE else found.mean < 0
+    claimed = _sign(found.mean) == published.SIGNS[expect]
     if certain and not claimed:
         return DOES_NOT_HOLD
     if equivalent and not (span and margin and _nearest_to_zero(span) < margin):
@@ -103,6 +105,23 @@ def difference_verdict(
         return NOT_RESOLVED
     low, high = (found.low, found.high) if found.low is not None else (found.mean, found.mean)
     meets = span is not None and high is not None and low <= span[1] and high >= span[0]
+    return HOLDS if meets else IN_SIGN
+
+
+def measured_verdict(expect: str, span: tuple[float, float] | None, low: float, high: float) -> str:
+    """The verdict on a claim about what tuning found, from the 95 % interval of the difference.
+
+    Equivalence is within the claim's range; a difference needs the claimed sign, and the published
+    range decides between *holds* and *holds in sign* as it does for the loss.
+    """
+    meets = span is not None and low <= span[1] and high >= span[0]
+    if expect == published.EQUIVALENT:
+        inside = span is not None and span[0] <= low and high <= span[1]
+        return HOLDS if inside else NOT_RESOLVED if meets else DOES_NOT_HOLD
+    if low <= 0 <= high:
+        return NOT_RESOLVED
+    if _sign(low) != published.SIGNS[expect]:
+        return DOES_NOT_HOLD
     return HOLDS if meets else IN_SIGN
 
 
@@ -167,8 +186,9 @@ def held_against(
     comparisons: Sequence[Comparison],
     runs: RunsByArm,
     complete: bool,
+    trials: Trials | None = None,
 ) -> tuple[Finding, ...]:
-    """Hold each claim against the contrasts and the runs of a table.
+    """Hold each claim against the contrasts, the runs and the trials of a table.
 
     `late` says why claims, by their rules, were declared too late
     (`exploratory.late_claims`); `comparisons` are adjusted.
@@ -183,6 +203,8 @@ def held_against(
             found.append(_order(claim, plan, runs))
         elif claim.expect == published.FAILS:
             found.append(_failures(claim, runs))
+        elif claim.measure != published.LOSS:
+            found.append(_measured(claim, trials))
         else:
             first, second = claim.contrast
             found.append(_difference(claim, plan, by_pair[first, second], runs))
@@ -193,7 +215,8 @@ def _untestable(claim: Claim, plan: Plan, runs: RunsByArm, complete: bool) -> st
     """Why a claim of any kind cannot be held against these runs; empty where it can."""
     if missing := [arm for arm in claim.arms if not runs.get(arm)]:
         return f"no arm {missing[0]!r} was trained"
-    if claim.contrast and tuple(claim.contrast) not in plan.pairs:
+    tested = claim.measure == published.LOSS and bool(claim.contrast)
+    if tested and tuple(claim.contrast) not in plan.pairs:
         return f"{' against '.join(claim.contrast)} is not among the contrasts of this table"
     if not complete:
         return f"the study is {UNFINISHED}"
@@ -223,6 +246,22 @@ def _difference(claim: Claim, plan: Plan, item: Comparison, runs: RunsByArm) -> 
     unit = "" if claim.unit == NATS else f" {claim.unit}"
     here = f"{mean:+.4f} [{low:+.4f}, {high:+.4f}]{unit} over {contrast.n} seeds"
     return Finding(claim, verdict, here, mean, low, high, contrast.n, own)
+
+
+def _measured(claim: Claim, trials: Trials | None) -> Finding:
+    """A claim about what the trials of both arms say, paired over the tuning seeds."""
+    if trials is None:
+        return _not_testable(claim, "the study has no tune:")
+    arm, reference = (trials.measured(claim.measure, name) for name in claim.contrast)
+    if isinstance(arm, str) or isinstance(reference, str):
+        return _not_testable(claim, arm if isinstance(arm, str) else str(reference))
+    found = summarize(arm[seed] - reference[seed] for seed in sorted(arm.keys() & reference.keys()))
+    if found is None or found.n < FEWEST_SEEDS or found.half_width is None:
+        return _not_testable(claim, f"fewer than {FEWEST_SEEDS} tuning seeds")
+    low, high = found.mean - found.half_width, found.mean + found.half_width
+    verdict = measured_verdict(claim.expect, claim.span, low, high)
+    here = f"{found.mean:+.3f} [{low:+.3f}, {high:+.3f}] {claim.unit} over {found.n} tuning seeds"
+    return Finding(claim, verdict, here, found.mean, low, high, found.n)
 
 
 def _failures(claim: Claim, runs: RunsByArm) -> Finding:

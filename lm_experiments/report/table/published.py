@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from lm_experiments.report.statistics.compare import Comparison
 from lm_experiments.report.statistics.published import NOT_TESTABLE, Finding
 from lm_experiments.report.table.rows import Row, Table
-from lm_experiments.rundir.published import EQUIVALENT, NATS, Claim, Source
+from lm_experiments.rundir.published import EQUIVALENT, LOSS, NATS, Claim, Source
 from lm_experiments.rundir.words import counted
 
 RULE = (
@@ -20,10 +20,11 @@ _PREFIXES = ((1e12, "T"), (1e9, "B"), (1e6, "M"), (1e3, "k"))
 
 
 def of_row(table: Table, row: Row) -> list[Finding]:
-    """The claims about the contrast that a row shows."""
+    """The claims about the difference that a row shows."""
     item = row.comparison
     pair = [item.arm, item.reference] if item else []
-    return [found for found in table.published if pair and found.claim.contrast == pair]
+    claims = [found for found in table.published if found.claim.measure == LOSS]
+    return [found for found in claims if pair and found.claim.contrast == pair]
 
 
 def published_text(findings: Sequence[Finding]) -> str:
@@ -59,10 +60,11 @@ def claim_text(claim: Claim) -> str:
     """The contrast and what is expected of it, or the order."""
     if claim.order:
         return ", ".join(f"{arm} {value:g}" for arm, value in claim.order.items())
-    joined = ", at" if claim.expect == EQUIVALENT else " by"
+    tolerance = claim.expect == EQUIVALENT and claim.range is not None
+    joined = " within" if tolerance else ", at" if claim.expect == EQUIVALENT else " by"
     figures = "" if claim.span is None else f"{joined} {claim.published}"
     unit = f" {NATS}" if figures and claim.unit == NATS else ""
-    return f"{claim.contrast[0]} - {claim.contrast[1]}: {claim.expect}{figures}{unit}"
+    return f"{claim.of}{claim.contrast[0]} - {claim.contrast[1]}: {claim.expect}{figures}{unit}"
 
 
 def source_text(source: Source, claim: Claim) -> str:

@@ -18,6 +18,7 @@ from lm_experiments.report.statistics.grid import grid_effects
 from lm_experiments.report.statistics.power import ALPHA, smallest_resolvable
 from lm_experiments.report.statistics.published import Finding, held_against
 from lm_experiments.report.statistics.text_noise import with_text_noise
+from lm_experiments.report.statistics.trials import Trials
 from lm_experiments.report.statistics.tuned import Tuned, tuned_arms
 from lm_experiments.report.statistics.verdicts import MORE_SEEDS, ranking_key
 from lm_experiments.report.table.comparable import refuse_mixed, tokenizers_differ
@@ -306,7 +307,9 @@ def _published(
     if not (claims := sweep.study.published if sweep.study else []):
         return ()
     late = late_claims(sweep.ledger, [claim.rule for claim in claims])
-    return held_against(claims, late, plan, comparisons, runs, sweep.complete)
+    tune = sweep.study.tune if sweep.study else None
+    trials = Trials(tune, sweep.trials) if tune else None
+    return held_against(claims, late, plan, comparisons, runs, sweep.complete, trials)
 
 
 def _resolvable(plan: Plan, comparisons: Sequence[Comparison]) -> float | None:
