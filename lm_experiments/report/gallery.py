@@ -38,12 +38,43 @@ class Exhibit:
         """The sweep's name."""
         return self.table.sweep.record.name
 
+    @property
+    def tokens(self) -> float:
+        """The training tokens of its longest arm."""
+        return max((row.first("tokens") or 0.0 for row in self.table.rows), default=0.0)
+
+
+@dataclass(frozen=True)
+class Card:
+    """A claim, and what each study of it found, that with the most training tokens first."""
+
+    held: tuple[tuple[Finding, Exhibit], ...]
+
+    @property
+    def found(self) -> Finding:
+        """What the study with the most tokens found."""
+        return self.held[0][0]
+
+    @property
+    def claim(self) -> Claim:
+        """The claim, as that study declares it."""
+        return self.found.claim
+
+    @property
+    def verdict(self) -> str:
+        """Its verdict, with the reason where it is not testable."""
+        found = self.found
+        return (
+            f"{found.verdict}: {found.reason}" if found.reason else f"{found.verdict} at this scale"
+        )
+
 
 def write_gallery(folders: Sequence[Path], out: Path) -> list[Path]:
     """Write a page with a card for every claim of these sweeps, and a forest plot for each sweep.
 
-    Cards of claims that do not hold come first. Raises `InputError` for a sweep without claims,
-    without a table, whose table is not that of its runs, and for two sweeps of one name.
+    Cards of claims that do not hold come first. A claim that several sweeps declare, at several
+    budgets, has one card. Raises `InputError` for a sweep without claims, without a table, whose
+    table is not that of its runs, and for two sweeps of one name.
     """
     # Imported here because matplotlib is slow to load.
     from lm_experiments.report.pictures.forest import draw_forest
@@ -54,11 +85,8 @@ def write_gallery(folders: Sequence[Path], out: Path) -> list[Path]:
         raise InputError(f"Two sweeps are called {repeated[0]}; rename one of their folders.")
     out.mkdir(parents=True, exist_ok=True)
     drawn = [path for each in exhibits if draw_forest(each.table, path := out / f"{each.name}.png")]
-    cards = [(found, exhibit) for exhibit in exhibits for found in exhibit.table.published]
-    cards.sort(key=lambda card: VERDICTS.index(card[0].verdict))
     page = out / INDEX
-    pictures = {path.stem for path in drawn}
-    page.write_text(_page(cards, pictures), encoding="utf-8", newline="\n")
+    page.write_text(_page(_cards(exhibits), drawn), encoding="utf-8", newline="\n")
     return [page, *drawn]
 
 
@@ -77,43 +105,72 @@ def _exhibit(folder: Path) -> Exhibit:
     return Exhibit(folder, table, table_hash(path))
 
 
-def _page(cards: Sequence[tuple[Finding, Exhibit]], pictures: set[str]) -> str:
-    verdicts = [found.verdict for found, _ in cards]
+def _cards(exhibits: Sequence[Exhibit]) -> list[Card]:
+    """One for each claim, those that do not hold first."""
+    held: dict[tuple[str, str], list[tuple[Finding, Exhibit]]] = {}
+    for exhibit in sorted(exhibits, key=lambda each: -each.tokens):
+        for found in exhibit.table.published:
+            held.setdefault((found.claim.claim, found.claim.rule), []).append((found, exhibit))
+    cards = [Card(tuple(each)) for each in held.values()]
+    return sorted(cards, key=lambda card: VERDICTS.index(card.found.verdict))
+
+
+def _page(cards: Sequence[Card], pictures: Sequence[Path]) -> str:
+    verdicts = [card.found.verdict for card in cards]
     counts = ", ".join(f"{verdicts.count(verdict)} {verdict}" for verdict in VERDICTS)
     lines = [
         "# Published claims, held against small runs",
         "",
         f"{counted(len(cards), 'claim')}: {counts}. {RULE}",
         "",
-        "This page is made by `python scripts/gallery.py` from run directories alone.",
+        "This page is made by `python scripts/gallery.py` from run directories alone. A claim held",
+        "against several budgets has the verdict of that with the most training tokens.",
         "",
-        *_table(SUMMARY, [_summary(found, exhibit) for found, exhibit in cards]),
+        *_table(SUMMARY, [_summary(number, card) for number, card in enumerate(cards, 1)]),
     ]
-    for number, (found, exhibit) in enumerate(cards, 1):
-        lines += ["", *_card(number, found, exhibit)]
-        if exhibit.name in pictures:
-            lines += ["", f"![{PICTURE}]({exhibit.name}.png)"]
+    for number, card in enumerate(cards, 1):
+        lines += ["", *_card(number, card)]
+    if pictures:
+        lines += ["", "## All differences"]
+    for picture in pictures:
+        lines += ["", f"### {picture.stem}", "", f"![{PICTURE}]({picture.name})"]
     return "\n".join(lines) + "\n"
 
 
-def _summary(found: Finding, exhibit: Exhibit) -> list[str]:
-    claim = found.claim
-    return [claim.claim, claim.published, found.here or "-", found.verdict, exhibit.name]
-
-
-def _card(number: int, found: Finding, exhibit: Exhibit) -> list[str]:
-    claim, table = found.claim, exhibit.table
-    verdict = (
-        f"{found.verdict}: {found.reason}" if found.reason else f"{found.verdict} at this scale"
-    )
+def _summary(number: int, card: Card) -> list[str]:
+    claim, found = card.claim, card.found
+    studies = ", ".join(exhibit.name for _, exhibit in card.held)
     return [
+        f"{number}. {claim.claim}",
+        claim.published,
+        found.here or "-",
+        found.verdict,
+        studies,
+    ]
+
+
+def _card(number: int, card: Card) -> list[str]:
+    claim = card.claim
+    here = [_here(found, exhibit.table) for found, exhibit in card.held]
+    lines = [
         f"## {number}. {plain_text(claim.claim)}",
         "",
-        f"**{plain_text(verdict)}** ({plain_text(claim_text(claim))})",
+        f"**{plain_text(card.verdict)}** ({plain_text(claim_text(claim))})",
         "",
-        *_table(COLUMNS, [*(_source(each, claim) for each in claim.sources), _here(found, table)]),
+        *_table(COLUMNS, [*(_source(each, claim) for each in claim.sources), *here]),
         "",
         *([f"Why it may differ: {plain_text(claim.why)}", ""] if claim.why else []),
+    ]
+    for at, (_, exhibit) in enumerate(card.held):
+        lines += [""] if at else []
+        lines += _origin(exhibit)
+    return lines
+
+
+def _origin(exhibit: Exhibit) -> list[str]:
+    """How a study was trained, what it cost, and how to train it again."""
+    table = exhibit.table
+    return [
         f"{_setting(table)} {_cost(table)}",
         "",
         "```bash",
@@ -140,7 +197,8 @@ def _here(found: Finding, table: Table) -> list[str]:
     row = next((row for row in table.rows if row.arm == found.claim.arms[0]), None)
     size, tokens = (amount(row.first(name) if row else None) for name in ("parameters", "tokens"))
     runs = str(len(row.runs)) if row else "0"
-    return ["**here**", f"{size} parameters", tokens, runs, found.here or "-", "its runs"]
+    origin = f"its runs: {found.verdict}"
+    return ["**here**", f"{size} parameters", tokens, runs, found.here or "-", origin]
 
 
 def _setting(table: Table) -> str:

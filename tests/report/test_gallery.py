@@ -43,7 +43,7 @@ def shown(study: StudyFactory) -> StudyFactory:
 
 
 def cards(page: str) -> list[str]:
-    return page.split("\n## ")[1:]
+    return page.split("\n## All differences")[0].split("\n## ")[1:]
 
 
 def test_a_card_has_both_scales_and_those_that_do_not_hold_come_first(
@@ -70,6 +70,23 @@ def test_a_card_has_both_scales_and_those_that_do_not_hold_come_first(
     assert "3 claims: 1 does not hold, 0 holds in sign, 1 holds, 0 not resolved, 1 not" in text
     again, _ = write_gallery([shown.root], tmp_path / "again")
     assert again.read_text() == text
+
+
+def test_a_claim_at_two_budgets_has_one_card_and_the_verdict_of_the_longer(
+    shown: StudyFactory, tmp_path: Path
+) -> None:
+    short = replace(shown, root=shown.root.with_name("short"), entries=[])
+    short.changes = {cell: {**known, "tokens": 1000} for cell, known in shown.changes.items()}
+    short.losses = {("nope", seed): short.loss("baseline", seed) - 0.1 for seed in short.seeds}
+    write_report(short.whole())
+    page, *pictures = write_gallery([short.root, shown.root], tmp_path / "gallery")
+    second = cards(page.read_text())[1]
+    assert len(pictures) == 2
+    assert second.startswith("2. Without positions") and "**holds at this scale**" in second
+    mine = [line for line in second.splitlines() if line.startswith("| **here**")]
+    assert "| its runs: holds |" in mine[0] and "| 4.1M |" in mine[0]
+    assert "| its runs: does not hold |" in mine[1] and "| 1k |" in mine[1]
+    assert "study=norms\n" in second and "study=short\n" in second
 
 
 def test_the_last_cell_of_this_very_table_is_told(shown: StudyFactory, tmp_path: Path) -> None:
