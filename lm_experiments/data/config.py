@@ -28,11 +28,13 @@ _STREAMED = (
 CORPORA: dict[str, tuple[str, ...]] = {
     "kjv": (),
     "text": ("path", "separator"),
+    "tinyshakespeare": ("path",),
     "tokens": ("path", "train_files", "val_files"),
     "hf": _STREAMED,
     "tinystories": _STREAMED,
     "openwebtext": _STREAMED,
     "fineweb_edu": _STREAMED,
+    "wikitext103": _STREAMED,
 }
 """Every corpus by name, with the options it reads beside those of the split."""
 
@@ -53,8 +55,8 @@ class DataConfig:
 
     Attributes:
         name: the corpus: kjv, text, tokens, hf, or a dataset known by name.
-        path: a file, folder or glob of text; the folder of ``.bin`` files for tokens; the folder
-            with a copy of a dataset, null to download it.
+        path: a file, folder or glob of text; the folder of ``.bin`` files for tokens; the file of
+            tiny Shakespeare, or the folder with a copy of a dataset, null to download it.
         separator: cuts text files into documents; \\n, \\r and \\t in it are line breaks and a tab.
             null takes whole files, and each line of a dataset of text files.
         val_fraction: the share of the UTF-8 bytes that is for validation.

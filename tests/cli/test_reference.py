@@ -56,7 +56,11 @@ def test_every_choice_is_explained_in_one_sentence(group: str) -> None:
         ("model.logit_softcap", "number, positive, or null"),
         ("data.val_fraction", "number, between 0 and 1"),
         ("data.test_fraction", "number, 0 or more"),
-        ("data.name", "fineweb_edu, hf, kjv, openwebtext, text, tinystories, tokens"),
+        (
+            "data.name",
+            "fineweb_edu, hf, kjv, openwebtext, text, tinyshakespeare, tinystories, tokens, "
+            "wikitext103",
+        ),
         ("compile", "true or false, or auto"),
         ("on_failure", "continue or stop"),
         ("retries", "whole number, 0 or more"),
