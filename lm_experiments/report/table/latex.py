@@ -8,13 +8,13 @@ from collections.abc import Sequence
 from lm_experiments.errors import InputError
 from lm_experiments.report.style import USUAL, Style
 from lm_experiments.report.table.columns import LOSS_TITLES, Column, columns, decimals
-from lm_experiments.report.table.effects import TITLES, effect_cells, effect_notes
 from lm_experiments.report.table.latex_text import escape
 from lm_experiments.report.table.notes import headline, legend, notes
 from lm_experiments.report.table.rows import Row, Table
+from lm_experiments.report.table.section import Section
+from lm_experiments.report.table.sections import sections
 
 LONGEST_TITLE = 8
-MOST_EFFECTS = 12
 # Longer names of arms go on in a second line.
 LONGEST_NAME, NAME_MARK = 26, "p{4cm}"
 # Narrow enough that the error of a failed run does not push the table off the page.
@@ -86,7 +86,7 @@ def _notes(table: Table, style: Style, chosen: Sequence[Column]) -> list[str]:
     return [
         "\\par\\medskip",
         f"\\parbox{{\\linewidth}}{{\\raggedright {escape(text)}}}",
-        *_effects(table),
+        *(line for section in sections(table) for line in _section(section)),
     ]
 
 
@@ -107,23 +107,22 @@ def _mark(column: Column, table: Table) -> str:
     return "r" if column.right else "l"
 
 
-def _effects(table: Table) -> list[str]:
-    """The effects of a small grid, below the notes."""
-    effects = table.effects.effects if table.effects else ()
-    if not effects or len(effects) > MOST_EFFECTS:
+def _section(section: Section) -> list[str]:
+    """A section that goes on paper, below the notes."""
+    if not section.printed:
         return []
-    rows = [[f"{{{escape(cell)}}}" for cell in effect_cells(effect)] for effect in effects]
+    rows = [[f"{{{escape(cell)}}}" for cell in row] for row in section.rows]
     return [
         "\\par\\medskip",
-        "\\begin{tabular}{@{}lrrr@{}}",
+        f"\\begin{{tabular}}{{@{{}}l{'r' * (len(section.titles) - 1)}@{{}}}}",
         "\\toprule",
-        f"{' & '.join(map(escape, TITLES))} \\\\",
+        f"{' & '.join(map(escape, section.titles))} \\\\",
         "\\midrule",
         *(f"{' & '.join(row)} \\\\" for row in rows),
         "\\bottomrule",
         "\\end{tabular}",
         "\\par\\medskip",
-        f"\\parbox{{\\linewidth}}{{\\raggedright {escape(' '.join(effect_notes(table)))}}}",
+        f"\\parbox{{\\linewidth}}{{\\raggedright {escape(' '.join(section.notes))}}}",
     ]
 
 
