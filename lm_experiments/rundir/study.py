@@ -9,6 +9,7 @@ from typing import Annotated, Any
 
 from lm_experiments.errors import InputError
 from lm_experiments.fields import Use
+from lm_experiments.rundir.ladder import Ladder, read_ladder
 from lm_experiments.rundir.parse import build
 from lm_experiments.rundir.published import Claim
 
@@ -113,6 +114,8 @@ class Study:
         primary: the metric that is compared; it can be val_loss.
         tune: a search over one value, the same for every arm; null for none.
         published: what papers claim of these arms, which the table is held against.
+        ladder: sizes or budgets, three or more, at each of which every arm is trained; null for
+            one. What is expanded has each arm at each rung among its ``arms``.
     """
 
     name: str
@@ -127,6 +130,7 @@ class Study:
     primary: str = "val_loss"
     tune: Tuning | None = None
     published: list[Claim] = field(default_factory=list)
+    ladder: Ladder | None = None
 
     def __post_init__(self) -> None:
         _check_arms(self)
@@ -142,6 +146,11 @@ class Study:
         if self.contrasts is not None:
             return self.contrasts
         return [[arm, self.baseline] for arm in self.arms if arm != self.baseline]
+
+    def reference(self, arm: str) -> str:
+        """Return the baseline that an arm is matched with: that of its rung, where it has one."""
+        rung = self.ladder.rung_of(arm) if self.ladder else None
+        return rung.arms[self.ladder.baseline] if rung and self.ladder else self.baseline
 
     @property
     def cells(self) -> list[tuple[str, int, str]]:
@@ -183,7 +192,7 @@ def read_study(values: Mapping[str, Any]) -> Study:
     if isinstance(seeds := values.get("seeds"), Mapping):
         rule = build(SeedRule, seeds, "study.seeds")
         values = {**values, "seeds": list(range(rule.at_most)), "looks": rule.looks}
-    return build(Study, values, "study", {"arms": _arms, "tune": _tuning})
+    return build(Study, values, "study", {"arms": _arms, "tune": _tuning, "ladder": read_ladder})
 
 
 def _tuning(values: Any) -> Tuning | None:
@@ -256,6 +265,11 @@ def _check_seeds(study: Study) -> None:
         raise InputError(
             "study.tune does not go with seeds by rule, whose tests do not count the noise of the "
             "choice; declare a fixed number: study.seeds=[0,1,2,3,4]."
+        )
+    if study.looks and study.ladder:
+        raise InputError(
+            "study.ladder does not go with seeds by rule, which would give rungs unlike seeds; "
+            "declare a fixed number: study.seeds=[0,1,2]."
         )
     shared = set(study.seeds) & set(study.tune.seeds if study.tune else [])
     if shared:

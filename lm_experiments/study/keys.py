@@ -10,6 +10,7 @@ from typing import Any
 
 from lm_experiments.fields import Field, Use, fields_of
 from lm_experiments.registry import GROUPS, component, names
+from lm_experiments.rundir.ladder import Ladder
 from lm_experiments.rundir.study import Study, Tuning
 from lm_experiments.study.command_config import CommandConfig
 from lm_experiments.training.config import RunConfig
@@ -42,7 +43,8 @@ def all_keys() -> list[Key]:
 
 def study_keys() -> list[Key]:
     """Return every key of a study's file, as it is typed on a command line."""
-    keys = [*_keys(Study, "study.", None), *_keys(Tuning, "study.tune.", None)]
+    sections = {"study.": Study, "study.tune.": Tuning, "study.ladder.": Ladder}
+    keys = [key for prefix, cls in sections.items() for key in _keys(cls, prefix, None)]
     return [replace(key, use=Use.COMMAND) for key in keys if key.use is not Use.DERIVED]
 
 

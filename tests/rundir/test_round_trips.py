@@ -16,6 +16,7 @@ import pytest
 
 from lm_experiments.errors import InputError
 from lm_experiments.rundir.identity import Identity, read_identity, write_identity
+from lm_experiments.rundir.ladder import Ladder, Rung
 from lm_experiments.rundir.metrics import last_rows, read_rows, write_rows
 from lm_experiments.rundir.published import Claim, Source
 from lm_experiments.rundir.results import FAILED, Result, RunError, read_result, write_result
@@ -47,6 +48,9 @@ ALLOWED: dict[tuple[type, str], Any] = {
     (Study, "primary"): "val_loss",
     (Study, "seeds"): [0, 3],
     (Study, "looks"): [],
+    (Ladder, "by"): "size",
+    (Ladder, "steps"): [],
+    (Ladder, "sizes"): {"a": [], "b": ["size=tiny"], "c": ["model.d_model=96"]},
 }
 
 
@@ -83,12 +87,13 @@ def defaults(item: Any) -> list[str]:
 
 
 @pytest.mark.parametrize(
-    "cls", [Result, RunError, SweepRecord, SweepRow, Study, Tuning, Chosen, Claim, Source]
+    "cls",
+    [Result, RunError, SweepRecord, SweepRow, Study, Tuning, Chosen, Claim, Source, Ladder, Rung],
 )
 def test_the_examples_leave_no_field_at_its_default(cls: type[Any]) -> None:
     # The one metric that can be compared today is the default; looks do not go with tuning.
-    # A claim has a contrast or an order.
-    expected = {Study: ["looks", "primary"], Claim: ["order"]}
+    # A claim has a contrast or an order, and a ladder steps or sizes.
+    expected = {Study: ["looks", "primary"], Claim: ["order"], Ladder: ["steps"]}
     assert defaults(example(cls)) == expected.get(cls, [])
 
 
@@ -114,7 +119,8 @@ def test_every_field_of_a_sweep_with_its_study_tuning_and_choices(tmp_path: Path
 
 
 def test_a_study_with_seeds_by_rule(tmp_path: Path) -> None:
-    study = dataclasses.replace(example(Study), tune=None, seeds=[0, 3, 4, 5], looks=[3, 4])
+    by_rule = {"seeds": [0, 3, 4, 5], "looks": [3, 4]}
+    study = dataclasses.replace(example(Study), tune=None, ladder=None, **by_rule)
     write_sweep(tmp_path, SweepRecord("x", study=study))
     read = read_sweep(tmp_path)
     assert read is not None and read.study == study

@@ -59,6 +59,19 @@ WRONG_CLAIMS: dict[str, tuple[dict[str, Any], str]] = {
     ),
     "with an unknown key": ({"sorces": []}, "did you mean study.published[0].sources?"),
 }
+WRONG_LADDERS: dict[str, tuple[Any, str]] = {
+    "by nothing known": ({"by": "width"}, "it can be budget, size, tokens_per_parameter."),
+    "that is a word": ("budget", "study.ladder='budget' is not a section"),
+    "of two rungs": ({"steps": [10, 20]}, "study.ladder has 2 rungs, [10, 20]; 3 or more"),
+    "that falls": ({"steps": [30, 20, 10]}, "must be whole numbers above 0, ascending"),
+    "with a rung twice": ({"steps": [10, 10, 20]}, "must be whole numbers above 0, ascending"),
+    "that starts at 0": ({"steps": [0, 10, 20]}, "must be whole numbers above 0, ascending"),
+    "of sizes by budget": ({"sizes": ["a", "b", "c"]}, "has steps: study.ladder.steps="),
+    "of steps by size": ({"by": "size", "steps": [1, 2, 3]}, "has sizes: study.ladder.sizes="),
+    "of one size": ({"by": "size", "sizes": "tiny"}, "study.ladder.sizes='tiny' is neither"),
+    "of sizes that are words": ({"by": "size", "sizes": {"a": "b"}}, "is neither a list of sizes"),
+    "without tokens": ({"by": "tokens_per_parameter", "ratio": 0}, "study.ladder.ratio=0 must be"),
+}
 WRONG = {
     "a baseline that is no arm": ({"baseline": "bass"}, "'bass', which is not among the arms"),
     "no seeds": ({"seeds": []}, "study.seeds is empty"),
@@ -102,6 +115,14 @@ WRONG = {
     },
     "a grid of two": ({"tune": {"grid": [1e-3, 3e-3]}}, "three or more"),
     "a grid that falls": ({"tune": {"grid": [1e-2, 3e-3, 1e-3]}}, "ascending"),
+    **{
+        f"a ladder {case}": ({"ladder": wrong}, told)
+        for case, (wrong, told) in WRONG_LADDERS.items()
+    },
+    "a ladder and a rule for seeds": (
+        {"ladder": {}, "seeds": {"first": 5, "more": 5, "at_most": 20}},
+        "study.ladder does not go with seeds by rule",
+    ),
 }
 
 
@@ -117,6 +138,13 @@ def test_every_other_arm_is_compared_with_the_baseline_unless_declared() -> None
     assert read_study(declared()).compared == [["other", "base"]]
     study = read_study(declared(contrasts=[["base", "other"]]))
     assert study.compared == [["base", "other"]]
+
+
+def test_sizes_are_names_or_overrides() -> None:
+    sizes = {"a": ["size=tiny"], "b": [], "c": ["model.n_layers=8"]}
+    for given, read in (({**sizes}, sizes), (["a", "b", "c"], {n: [f"size={n}"] for n in "abc"})):
+        ladder = read_study(declared(ladder={"by": "size", "sizes": given})).ladder
+        assert ladder is not None and ladder.sizes == read
 
 
 @pytest.mark.parametrize(
