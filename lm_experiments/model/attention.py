@@ -57,7 +57,8 @@ class Attention(nn.Module):
     def flops(self, length: int) -> int:
         """Return the forward FLOPs of the scores and the weighted sum of values.
 
-        By convention the full square is counted, also with a causal mask or a window.
+        By convention the full square is counted, also with a causal mask or documents; a window
+        counts as its share of the pairs that the causal mask allows.
         """
         raise NotImplementedError
 
@@ -153,8 +154,11 @@ class CausalAttention(Attention):
         return out
 
     def flops(self, length: int) -> int:
-        """Return the forward FLOPs of the scores and the weighted sum, over the full square."""
-        return 4 * length * length * self.sizes.n_heads * self.sizes.head_width
+        """Return the forward FLOPs of the scores and the weighted sum."""
+        pairs, window = length * length, self.window
+        if window is not None and window < length:
+            pairs = length * window * (2 * length - window + 1) // (length + 1)
+        return 4 * pairs * self.sizes.n_heads * self.sizes.head_width
 
     def _heads(self, x: Tensor, norm: nn.Module | None) -> Tensor:
         """Split ``x`` into heads (batch, heads, length, head_width), and normalise them."""

@@ -1,7 +1,8 @@
 """Parameter and FLOP counts, without allocating the model.
 
-A multiply-add is 2 FLOPs, attention is counted as the full square, and a backward pass costs two
-forward passes. Norms, activations and the softmax are not counted.
+A multiply-add is 2 FLOPs, attention is counted as the full square, of which a window has its share,
+and a backward pass costs two forward passes. Norms, activations and the softmax are not counted,
+and a document mask saves nothing.
 """
 
 from __future__ import annotations
