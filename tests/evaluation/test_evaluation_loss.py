@@ -43,7 +43,7 @@ def test_every_token_but_the_first_counts_once_at_every_length(length: int) -> N
     assert found.loss == pytest.approx(written_out(model, length), abs=1e-6)
 
 
-@pytest.mark.parametrize("position", ["rope", "alibi", "t5", "sinusoidal", "none"])
+@pytest.mark.parametrize("position", ["rope", "alibi", "hard_alibi", "t5", "sinusoidal", "none"])
 def test_a_longer_context_is_that_of_a_model_built_for_it(position: str) -> None:
     model = model_with(position)
     longer = build_model(ModelConfig(**{**vars(model.config), "context_length": 24}), 0).eval()

@@ -71,9 +71,10 @@ def test_the_block_mask_of_a_length_and_window_is_made_once() -> None:
     assert block_mask(documents, 4) is not block_mask(documents, 4)
 
 
-def test_alibi_of_a_pair_is_that_of_its_table() -> None:
-    alibi, places = position("alibi"), torch.arange(LENGTH)
-    pairs, table = alibi.pair_bias(), alibi.bias(places, places)
+@pytest.mark.parametrize("name", ["alibi", "hard_alibi"])
+def test_the_bias_of_a_pair_is_that_of_the_table(name: str) -> None:
+    encoding, places = position(name), torch.arange(LENGTH)
+    pairs, table = encoding.pair_bias(), encoding.bias(places, places)
     assert pairs is not None and table is not None
     heads = torch.arange(HEADS)[:, None, None]
     assert torch.equal(pairs(heads, places[:, None], places), table)
@@ -95,7 +96,11 @@ def values_and_gradients(
 
 EVERY_PAIR = list(
     itertools.product(
-        (HEADS, KV_HEADS, 1), (None, 3), (None, DOCUMENTS), ("none", "alibi", "t5"), (None, 1.0)
+        (HEADS, KV_HEADS, 1),
+        (None, 3),
+        (None, DOCUMENTS),
+        ("none", "alibi", "hard_alibi", "t5"),
+        (None, 1.0),
     )
 )
 

@@ -57,6 +57,7 @@ OPTIONS: list[dict[str, Any]] = [
     {"document_mask": True, "end_of_text": 7},
     {"document_mask": True, "end_of_text": 7, "position": Choice("learned")},
     {"document_mask": True, "end_of_text": 7, "position": Choice("t5")},
+    {"document_mask": True, "end_of_text": 7, "position": Choice("hard_alibi")},
 ]
 
 
@@ -132,7 +133,7 @@ def test_more_tokens_than_positions_are_refused(position: str) -> None:
 
 
 @torch.no_grad()
-@pytest.mark.parametrize("position", ["none", "alibi", "t5"])
+@pytest.mark.parametrize("position", ["none", "alibi", "hard_alibi", "t5"])
 def test_positions_without_an_end_read_on(position: str) -> None:
     assert tiny_model(position=position)(torch.zeros(1, 40, dtype=torch.long)).isfinite().all()
 

@@ -41,6 +41,7 @@ CATALOGUE = {
         "sinusoidal": "",
         "learned": "",
         "alibi": "",
+        "hard_alibi": "",
         "t5": "buckets max_distance",
         "rope": "theta pairing fraction scaling factor original_context low_freq_factor "
         "high_freq_factor beta_fast beta_slow",

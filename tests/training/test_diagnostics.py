@@ -95,6 +95,7 @@ def test_the_stream_is_measured_after_each_block() -> None:
             [False, True],
         ),
         ({}, "alibi", False),
+        ({}, "hard_alibi", True),
         ({}, "t5", True),
     ],
 )

@@ -6,11 +6,12 @@ embeddings (`scaling.py` for contexts longer than trained), `relative.py` biases
 
 from lm_experiments.model.positions.absolute import Learned, NoPosition, Sinusoidal
 from lm_experiments.model.positions.base import PairBias, Position, PositionSizes
-from lm_experiments.model.positions.relative import ALiBi, T5Bias, T5Options
+from lm_experiments.model.positions.relative import ALiBi, HardALiBi, T5Bias, T5Options
 from lm_experiments.model.positions.rope import RoPE, RoPEOptions
 
 __all__ = [
     "ALiBi",
+    "HardALiBi",
     "Learned",
     "NoPosition",
     "PairBias",

@@ -13,8 +13,26 @@ from lm_experiments.model.positions.base import FixedTable, PairBias, PositionSi
 from lm_experiments.registry import NoOptions, register
 
 
+class ByHead(FixedTable):
+    """A bias that follows from the distance and one number for each head; none is learned."""
+
+    def __init__(self, options: NoOptions, sizes: PositionSizes) -> None:
+        super().__init__(options, sizes)
+        self.n_heads = sizes.n_heads
+        self.table = self._build_table()
+
+    def pair_bias(self) -> PairBias:
+        """Return `bias` of one head, query and key: the whole table would be heads x length^2."""
+        raise NotImplementedError
+
+    def bias(self, queries: Tensor, keys: Tensor) -> Tensor:
+        """Return the bias of every pair in float32."""
+        heads = torch.arange(self.n_heads, device=keys.device)
+        return self.pair_bias()(heads[:, None, None], queries[:, None], keys)
+
+
 @register("position", "alibi")
-class ALiBi(FixedTable):
+class ALiBi(ByHead):
     """Subtract from the scores the distance times a slope for each head (Press et al. 2022).
 
     If the number of heads h is a power of two, the slopes are ``2^(-8i/h)``, i from 1 to h.
@@ -22,22 +40,40 @@ class ALiBi(FixedTable):
     higher.
     """
 
-    def __init__(self, options: NoOptions, sizes: PositionSizes) -> None:
-        super().__init__(options, sizes)
-        self.n_heads = sizes.n_heads
-        self.table = self._build_table()
-
     def _build_table(self, device: torch.device | None = None) -> Tensor:
         return torch.tensor(slopes(self.n_heads), dtype=torch.float32, device=device)
 
-    def bias(self, queries: Tensor, keys: Tensor) -> Tensor:
-        """Return slope times (negative) distance in float32, at most 0 for earlier keys."""
-        return self.table[:, None, None] * (keys - queries[:, None])
-
     def pair_bias(self) -> PairBias:
-        """Return `bias` of one head, query and key: the whole table would be heads x length^2."""
+        """Return slope times (negative) distance, at most 0 for earlier keys."""
         slope = self.table
         return lambda head, query, key: slope[head] * (key - query)
+
+
+@register("position", "hard_alibi")
+class HardALiBi(ByHead):
+    """Give half of the heads windows of 1, 2, 3, ... positions (Jelassi et al. 2024).
+
+    Such a head attends to that many positions, its own included. The other heads, one more if the
+    number is odd, attend to all earlier positions and have no encoding.
+    """
+
+    def __init__(self, options: NoOptions, sizes: PositionSizes) -> None:
+        if sizes.n_heads < 2:
+            raise ValueError(
+                "position=hard_alibi gives windows to half of the heads and model.n_heads=1; type "
+                "model.n_heads=2 or more, or position=none."
+            )
+        super().__init__(options, sizes)
+
+    def _build_table(self, device: torch.device | None = None) -> Tensor:
+        windowed = self.n_heads // 2
+        reach = torch.arange(1, self.n_heads + 1, device=device)
+        return reach.masked_fill(reach > windowed, torch.iinfo(reach.dtype).max)
+
+    def pair_bias(self) -> PairBias:
+        """Return 0 for keys within the reach of the head, and -inf beyond."""
+        reach = self.table
+        return lambda head, query, key: torch.where(query - key < reach[head], 0.0, -torch.inf)
 
 
 def slopes(n_heads: int) -> list[float]:

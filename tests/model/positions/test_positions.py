@@ -183,14 +183,14 @@ def test_sinusoidal_in_bfloat16_still_tells_256_from_257() -> None:
     assert not torch.equal(at_256, at_257)
 
 
-@pytest.mark.parametrize("name", ["sinusoidal", "rope", "alibi", "none"])
+@pytest.mark.parametrize("name", ["sinusoidal", "rope", "alibi", "hard_alibi", "none"])
 def test_fixed_encodings_have_no_parameters_and_are_not_saved(name: str) -> None:
     model = tiny_model(position=name)
     assert not [key for key in model.state_dict() if key.startswith("position")]
     assert not [key for key, _ in model.named_parameters() if key.startswith("position")]
 
 
-@pytest.mark.parametrize("name", ["sinusoidal", "rope", "alibi", "t5"])
+@pytest.mark.parametrize("name", ["sinusoidal", "rope", "alibi", "hard_alibi", "t5"])
 def test_a_table_sketched_without_memory_is_filled_when_the_model_is_built(name: str) -> None:
     built = tiny_model(position=name).position
     options = component("position", name).options()
@@ -219,10 +219,11 @@ def test_no_position_does_nothing_at_all() -> None:
 @torch.no_grad()
 @pytest.mark.parametrize("name", names("position"))
 def test_only_no_position_is_blind_to_the_order_of_earlier_tokens(name: str) -> None:
-    model = tiny_model(position=name, n_layers=1)
+    model = tiny_model(position=name, n_layers=1, n_heads=4)
     tokens = torch.arange(16)[None]
     swapped = tokens.clone()
-    swapped[0, :2] = torch.tensor([1, 0])
+    # Within reach of the second window of hard ALiBi.
+    swapped[0, -3:-1] = torch.tensor([14, 13])
     change = (model(tokens)[0, -1] - model(swapped)[0, -1]).abs().max()
     assert (change < 5e-6) == (name == "none")
 

@@ -8,7 +8,14 @@ from small_models import tiny_batch, tiny_config, tiny_model
 from torch import Tensor, nn
 
 from lm_experiments.model import choose
-from lm_experiments.model.positions import ALiBi, Position, PositionSizes, T5Bias, T5Options
+from lm_experiments.model.positions import (
+    ALiBi,
+    HardALiBi,
+    Position,
+    PositionSizes,
+    T5Bias,
+    T5Options,
+)
 from lm_experiments.model.positions.relative import bucket, slopes
 from lm_experiments.model.transformer import sketch_model
 from lm_experiments.registry import NoOptions
@@ -20,13 +27,17 @@ def alibi(n_heads: int = 4) -> ALiBi:
     return ALiBi(NoOptions(), PositionSizes(64, n_heads, 16, 12))
 
 
+def hard_alibi(n_heads: int = 4) -> HardALiBi:
+    return HardALiBi(NoOptions(), PositionSizes(64, n_heads, 16, 12))
+
+
 def t5(buckets: int = 8, max_distance: int = 20, d_model: int = 64) -> T5Bias:
     encoding = T5Bias(T5Options(buckets, max_distance), PositionSizes(d_model, 4, 16, 12))
     encoding.reset_parameters()
     return encoding
 
 
-ENCODINGS = [alibi, t5]
+ENCODINGS = [alibi, hard_alibi, t5]
 
 
 @pytest.mark.parametrize(
@@ -59,6 +70,35 @@ def test_alibi_is_slope_times_distance() -> None:
         [[-5 / 16, 0], [-7 / 16, -2 / 16]],
         [[-5 / 256, 0], [-7 / 256, -2 / 256]],
     ]
+
+
+@pytest.mark.parametrize("n_heads", [2, 5, 8])
+def test_hard_alibi_lets_head_i_see_its_nearest_positions(n_heads: int) -> None:
+    bias = hard_alibi(n_heads).bias(POSITIONS, POSITIONS)
+    seen = (bias == 0).tril().sum(-1)[:, -1].tolist()
+    windowed = n_heads // 2
+    assert seen == [*range(1, windowed + 1), *[12] * (n_heads - windowed)]
+    # The nearest ones, as in the code of the paper: a band below the diagonal.
+    for head in range(windowed):
+        band = torch.ones(12, 12).tril().triu(-head).bool()
+        assert torch.equal((bias[head] == 0).tril(), band)
+    assert set(bias.unique().tolist()) == {-torch.inf, 0.0}
+
+
+def test_a_head_with_a_window_gives_no_weight_beyond_it() -> None:
+    model, (inputs, _) = tiny_model(position="hard_alibi", n_layers=1, n_heads=2), tiny_batch(2)
+    attention = model.blocks[0].attention
+    with torch.no_grad():
+        # Without the head that sees all, a position knows of itself alone.
+        attention.out.weight[:, attention.sizes.head_width :] = 0
+        changed = inputs.clone()
+        changed[:, :9] = 0
+        assert torch.equal(model(changed)[:, 9:], model(inputs)[:, 9:])
+
+
+def test_one_head_cannot_be_halved() -> None:
+    with pytest.raises(ValueError, match=r"model\.n_heads=1; type model\.n_heads=2 or more"):
+        hard_alibi(1)
 
 
 @pytest.mark.parametrize(("buckets", "max_distance"), [(32, 128), (8, 20), (5, 9), (2, 2)])
@@ -95,7 +135,7 @@ def test_every_bucket_in_reach_is_trained() -> None:
     assert torch.count_nonzero(gradient[16:]) == 0
 
 
-@pytest.mark.parametrize("name", ["alibi", "t5"])
+@pytest.mark.parametrize("name", ["alibi", "hard_alibi", "t5"])
 def test_what_the_bias_is_of_later_keys_does_not_count(name: str) -> None:
     model, (inputs, _) = tiny_model(position=name), tiny_batch(2)
     with torch.no_grad():
