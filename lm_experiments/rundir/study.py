@@ -9,6 +9,7 @@ from typing import Annotated, Any
 
 from lm_experiments.errors import InputError
 from lm_experiments.fields import Use
+from lm_experiments.rundir.evaluations import Evaluate
 from lm_experiments.rundir.parse import build
 from lm_experiments.rundir.published import Claim
 
@@ -113,6 +114,7 @@ class Study:
         primary: the metric that is compared; it can be val_loss.
         tune: a search over one value, the same for every arm; null for none.
         published: what papers claim of these arms, which the table is held against.
+        evaluate: other contexts, texts and tasks that the trained runs are measured on.
     """
 
     name: str
@@ -127,6 +129,7 @@ class Study:
     primary: str = "val_loss"
     tune: Tuning | None = None
     published: list[Claim] = field(default_factory=list)
+    evaluate: Evaluate | None = None
 
     def __post_init__(self) -> None:
         _check_arms(self)

@@ -10,6 +10,7 @@ import pytest
 import yaml
 from harness.commands import ROOT
 
+from lm_experiments.rundir.evaluations import Evaluate
 from lm_experiments.rundir.published import Claim, Source
 from lm_experiments.rundir.study import Study, Tuning, read_study
 
@@ -33,6 +34,7 @@ def keys() -> dict[str, Any]:
         "tune.": Tuning,
         "published.": Claim,
         "published.sources.": Source,
+        "evaluate.": Evaluate,
     }
     for prefix, cls in parts.items():
         for field in dataclasses.fields(cls):
@@ -50,6 +52,7 @@ def test_the_complete_example_has_every_key() -> None:
         "tune.": values["tune"],
         "published.": claim,
         "published.sources.": claim["sources"][0],
+        "evaluate.": values["evaluate"],
     }
     shown = {*values, *(f"{prefix}{key}" for prefix, of in sections.items() for key in of)}
     assert keys().keys() - shown == LEFT_OUT
