@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import argparse
-import os
 import sys
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -12,11 +11,13 @@ from pathlib import Path
 import torch
 
 from lm_experiments.cli.arguments import answered, load_user_code, script_parser
-from lm_experiments.cli.open_run import corpus_to_evaluate, open_run
 from lm_experiments.data import PARTS, DataConfig, Tokenizer
 from lm_experiments.errors import InputError
 from lm_experiments.evaluation import EncodedText, documents_to_evaluate, encode, score
 from lm_experiments.model import ModelConfig, Transformer, sketch_model
+from lm_experiments.rundir.names import SWEEP
+from lm_experiments.study.evaluations import CACHE, evaluate_sweep
+from lm_experiments.study.open_run import corpus_to_evaluate, open_run
 
 DESCRIPTION = """\
 Print the loss of trained runs, each by its newest checkpoint: over the validation text of the run,
@@ -25,7 +26,11 @@ context gives each token more of the preceding text; trained positions (position
 extended.
 hf:FOLDER is a model of Hugging Face's transformers in a local folder; it needs --data.
 
-The run directories are only read. Losses are taken in float32, in windows that do not overlap."""
+Of runs/NAME, the folder of a sweep, all runs are measured on what its study asks under evaluate:,
+as far as that is missing, and keep it in evaluations.json for the table.
+
+Otherwise run directories are only read. Losses are taken in float32, in windows that do not
+overlap."""
 EXAMPLES = """\
 examples:
   python scripts/evaluate.py runs/grid/pre-relu-rope-s0-1a2b3c4d
@@ -34,13 +39,13 @@ examples:
   python scripts/evaluate.py RUN --data text --path notes.txt
   python scripts/evaluate.py RUN hf:FOLDER --data text --path notes.txt
   python scripts/evaluate.py RUN --data tinystories data.max_documents=1000
+  python scripts/evaluate.py runs/NAME
   python scripts/evaluate.py RUN code_paths=[my_norm.py]
 
 Text files are read whole, of other corpora the validation part; data.KEY=VALUE is as in
 training. Losses in nats per token compare runs of one tokenizer, bits per byte any on the
 same text. Code is never run from a run directory: where a run has components of your own, name
 their file with code_paths."""
-CACHE = Path(os.environ.get("LM_EXPERIMENTS_CACHE", "~/.cache/lm_experiments")).expanduser()
 HUGGING_FACE = "hf:"
 
 
@@ -62,8 +67,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
     return answered(lambda: _evaluate(options))
 
 
-def _evaluate(options: argparse.Namespace) -> None:
+def _evaluate(options: argparse.Namespace) -> int:
     words = load_user_code(options.words)
+    if len(words) == 1 and (Path(words[0]) / SWEEP).is_file():
+        return _evaluate_sweep(Path(words[0]), options)
     runs = [word for word in words if not word.startswith("data.")]
     if not runs:
         raise InputError("No run is named; type python scripts/evaluate.py and a run directory.")
@@ -93,6 +100,21 @@ def _evaluate(options: argparse.Namespace) -> None:
                 f"{found.loss:11.4f}  {found.perplexity:12.2f}  {bits:>10}",
                 flush=True,
             )
+    return 0
+
+
+def _evaluate_sweep(folder: Path, options: argparse.Namespace) -> int:
+    """Bring all runs of a sweep up to what its study asks."""
+    typed = [f"--{key}" for key in ("contexts", "data", "path") if getattr(options, key)]
+    if typed:
+        raise InputError(
+            f"{typed[0]} is for single runs, and a sweep is measured on what its study asks; leave "
+            "it out."
+        )
+    if failures := evaluate_sweep(folder, _device(options.device)):
+        raise InputError(" ".join(failures))
+    print(f"All that is asked is measured; python scripts/table.py {folder} shows it.")
+    return 0
 
 
 @dataclass(frozen=True)

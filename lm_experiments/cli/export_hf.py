@@ -6,8 +6,8 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from lm_experiments.cli.arguments import answered, load_user_code, script_parser
-from lm_experiments.cli.open_run import open_run
 from lm_experiments.errors import InputError
+from lm_experiments.study.open_run import open_run
 
 DESCRIPTION = """\
 Write a trained run, by its newest checkpoint, as a folder that AutoModelForCausalLM and

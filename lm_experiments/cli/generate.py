@@ -10,11 +10,11 @@ from pathlib import Path
 import torch
 
 from lm_experiments.cli.arguments import answered, load_user_code, script_parser
-from lm_experiments.cli.open_run import open_run
 from lm_experiments.data import Tokenizer
 from lm_experiments.errors import InputError
 from lm_experiments.evaluation import Sampling, encode_prompt, sample_batch, stream
 from lm_experiments.model import Transformer
+from lm_experiments.study.open_run import open_run
 
 DESCRIPTION = """\
 Write text with a trained run, from its newest checkpoint, on the CPU. The prompt is printed first

@@ -9,12 +9,12 @@ import torch
 from rich.console import Console
 from rich.progress import track
 
-from lm_experiments.cli.open_run import open_run
 from lm_experiments.errors import InputError
 from lm_experiments.evaluation import EncodedText, score
 from lm_experiments.report.collect import Run, Sweep
 from lm_experiments.report.consistency import NOT_KNOWN, Answer, answer_of, trained
 from lm_experiments.rundir.results import Result
+from lm_experiments.study.open_run import open_run
 from lm_experiments.training.checkpoints import checkpoint_step, newest_checkpoint
 from lm_experiments.training.devices import cpu_threads
 

@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass
 
+import numpy as np
 import torch
+from numpy.typing import NDArray
 
 from lm_experiments.data import IGNORE_INDEX, EvaluationBatches
 from lm_experiments.evaluation.texts import EncodedText
@@ -18,12 +21,19 @@ BATCH_TOKENS_ELSEWHERE = 1 << 16
 
 @dataclass(frozen=True)
 class Score:
-    """The loss over a text: ``loss`` is the mean in nats over ``tokens`` targets."""
+    """The loss over a text: ``loss`` is the mean in nats over ``tokens`` targets.
+
+    Attributes:
+        sums: nats over the targets at each position of a window, float64 of (context_length,).
+        counts: how many targets these are, int64 of (context_length,).
+    """
 
     context_length: int
     loss: float
     tokens: int
     bytes: int | None
+    sums: NDArray[np.float64]
+    counts: NDArray[np.int64]
 
     @property
     def perplexity(self) -> float:
@@ -39,6 +49,18 @@ class Score:
         if self.bytes is None:
             return None
         return self.loss * self.tokens / (math.log(2) * self.bytes)
+
+    def between(self, ends: Sequence[int]) -> tuple[list[float], list[int]]:
+        """Return the mean loss and the count of targets of the positions up to each of ``ends``.
+
+        A range starts where the one before it ends, the first at 0. Those without targets are nan.
+        """
+        starts = [0, *ends[:-1]]
+        sums = np.add.reduceat(self.sums, starts)
+        counts = np.add.reduceat(self.counts, starts)
+        with np.errstate(invalid="ignore"):
+            means: list[float] = (sums / counts).tolist()
+        return means, counts.tolist()
 
 
 @torch.inference_mode()
@@ -65,8 +87,13 @@ def score(
     size = BATCH_TOKENS.get(device.type, BATCH_TOKENS_ELSEWHERE)
     windows = batch_size or max(1, size // context_length)
     batches = EvaluationBatches(text.tokens, context_length, windows)
-    total, count = 0.0, 0
+    total = 0.0
+    sums = torch.zeros(context_length, dtype=torch.float64)
+    counts = torch.zeros(context_length, dtype=torch.int64)
     for inputs, targets in batches:
-        total += model.loss(inputs.to(device), targets.to(device)).item()
-        count += int((targets != IGNORE_INDEX).sum())
-    return Score(context_length, total / count, count, text.bytes)
+        losses, loss = model.losses(inputs.to(device), targets.to(device))
+        total += loss.item()
+        sums += losses.sum(0).cpu().double()
+        counts += (targets != IGNORE_INDEX).sum(0)
+    count = int(counts.sum())
+    return Score(context_length, total / count, count, text.bytes, sums.numpy(), counts.numpy())

@@ -13,6 +13,7 @@ METRICS = "metrics.jsonl"
 RESULT = "result.json"
 DOCUMENTS = "documents.npz"
 DIAGNOSTICS = "diagnostics.jsonl"
+EVALUATIONS = "evaluations.json"
 SAMPLES = "samples.jsonl"
 LOG = "train.log"
 LOCK = ".lock"
@@ -30,6 +31,7 @@ REPRODUCED = "reproduced.json"
 _REMEDIES = {
     RESULT: "remove it, and the same command trains the run again",
     DOCUMENTS: "remove it; the run keeps its loss, without that of each document",
+    EVALUATIONS: "remove it, and scripts/evaluate.py measures again",
     SWEEP: "remove it, and the same command writes it again; the runs beside it stay",
     PAUSE: "remove it, and the same command writes it again",
     IDENTITY: "remove it, and the same command writes it again",

@@ -9,6 +9,7 @@ from typing import Annotated, Any
 
 from lm_experiments.errors import InputError
 from lm_experiments.fields import Use
+from lm_experiments.rundir.evaluations import Evaluate
 from lm_experiments.rundir.ladder import Ladder, read_ladder
 from lm_experiments.rundir.parse import build
 from lm_experiments.rundir.published import Claim
@@ -116,6 +117,7 @@ class Study:
         published: what papers claim of these arms, which the table is held against.
         ladder: sizes or budgets, three or more, at each of which every arm is trained; null for
             one. What is expanded has each arm at each rung among its ``arms``.
+        evaluate: other contexts, texts and tasks that the trained runs are measured on.
     """
 
     name: str
@@ -131,6 +133,7 @@ class Study:
     tune: Tuning | None = None
     published: list[Claim] = field(default_factory=list)
     ladder: Ladder | None = None
+    evaluate: Evaluate | None = None
 
     def __post_init__(self) -> None:
         _check_arms(self)

@@ -102,7 +102,7 @@ def corpus_to_evaluate(name: str, path: str | None, words: Sequence[str]) -> Dat
     folder = conf_dir() / "data"
     known = sorted(file.stem for file in folder.glob("*.yaml"))
     if name not in known:
-        raise InputError(f"--data {name} is not known; it can be {', '.join(known)}.")
+        raise InputError(f"data={name} is not known; it can be {', '.join(known)}.")
     values = yaml.safe_load((folder / f"{name}.yaml").read_text(encoding="utf-8"))
     values.pop("defaults", None)
     if path is not None:

@@ -34,6 +34,7 @@ from lm_experiments.rundir.sweeps import read_sweep, run_directories
 from lm_experiments.study import expand
 from lm_experiments.study.command_config import command_config
 from lm_experiments.study.estimate import Estimates
+from lm_experiments.study.evaluations import check_evaluations, evaluate_after
 from lm_experiments.study.explain import explain
 from lm_experiments.study.halving import halve, leave_weights, measured_at_rungs
 from lm_experiments.study.identity import differing_keys
@@ -95,6 +96,7 @@ class Planner:
         if self.command.study is not None:
             study = read_study(self.command.study)
             study = replace(study, seeds=expand.seeds_of(study, overrides))
+            check_evaluations(study)
         if study is None:
             runs = self._plain_sweep(overrides)
         elif study.tune is None:
@@ -102,6 +104,7 @@ class Planner:
         else:
             runs = self._tuned_study(study, study.tune, overrides)
         if runs:
+            evaluate_after(runs[0].directory.parent, study, self.launcher.is_remote)
             _report(runs)
 
     def _plain_sweep(self, overrides: Sequence[Override]) -> list[PlannedRun]:

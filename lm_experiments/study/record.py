@@ -25,7 +25,16 @@ from lm_experiments.study.plan import PlannedRun
 from lm_experiments.training.config import RunConfig
 
 # What may be added to a study that has started; its ledger tells when.
-EXTENDABLE = ("arms", "contrasts", "controls", "looks", "published", "seeds", "tune")
+EXTENDABLE = (
+    "arms",
+    "contrasts",
+    "controls",
+    "evaluate",
+    "looks",
+    "published",
+    "seeds",
+    "tune",
+)
 
 
 def check_recordable(folder: Path, runs: Sequence[PlannedRun], study: Study | None) -> None:

@@ -59,6 +59,23 @@ def test_learned_positions_are_not_longer_than_trained() -> None:
         score(model_with("learned"), TEXT, 9)
 
 
+def test_the_losses_of_all_positions_add_up_and_are_those_of_causal_prefixes() -> None:
+    model = model_with("rope")
+    found, short = score(model, TEXT, 16), score(model, TEXT, 1)
+    assert found.counts.tolist() == [3] * 12 + [2] * 4
+    assert found.sums.sum() / 44 == pytest.approx(found.loss, abs=1e-6)
+    means, counts = found.between([1, 4, 8, 16])
+    assert counts == [3, 9, 12, 20]
+    assert means[1] == pytest.approx(found.sums[1:4].sum() / 9)
+    # The first position of a window sees nothing before it, whatever the window.
+    alone = [
+        score(model, EncodedText(TEXT.tokens[start : start + 2], None), 1).loss
+        for start in (0, 16, 32)
+    ]
+    assert means[0] == pytest.approx(sum(alone) / 3, abs=1e-6)
+    assert short.between([1]) == ([pytest.approx(short.loss, abs=1e-6)], [44])
+
+
 def test_the_batches_do_not_change_the_loss(monkeypatch: pytest.MonkeyPatch) -> None:
     model = model_with("rope")
     whole = score(model, TEXT, 4).loss
@@ -67,13 +84,17 @@ def test_the_batches_do_not_change_the_loss(monkeypatch: pytest.MonkeyPatch) -> 
         assert score(model, TEXT, 4).loss == pytest.approx(whole, abs=1e-6)
 
 
+def scored(loss: float, tokens: int, size: int | None) -> Score:
+    return Score(8, loss, tokens, size, sums=np.zeros(8), counts=np.zeros(8, dtype=np.int64))
+
+
 def test_perplexity_and_bits_per_byte() -> None:
-    found = Score(8, loss=2.0, tokens=30, bytes=120)
+    found = scored(2.0, 30, 120)
     assert found.perplexity == pytest.approx(7.38906)
     assert found.bits_per_byte == pytest.approx(2.0 / math.log(2) / 4)
-    assert Score(8, loss=2.0, tokens=30, bytes=None).bits_per_byte is None
-    assert Score(8, loss=1000.0, tokens=1, bytes=1).perplexity == math.inf
-    assert math.isnan(Score(8, loss=math.nan, tokens=1, bytes=1).perplexity)
+    assert scored(2.0, 30, None).bits_per_byte is None
+    assert scored(1000.0, 1, 1).perplexity == math.inf
+    assert math.isnan(scored(math.nan, 1, 1).perplexity)
 
 
 def test_documents_are_encoded_with_an_end_of_text_after_each() -> None:

@@ -15,9 +15,9 @@ import torch
 from transformers import AutoModelForCausalLM, AutoTokenizer
 
 from lm_experiments.cli import evaluate, export_hf
-from lm_experiments.cli.open_run import open_run
 from lm_experiments.evaluation import Sampling, stream
 from lm_experiments.interop import load_hf, read_folder
+from lm_experiments.study.open_run import open_run
 
 ROOT = Path(__file__).resolve().parents[2]
 LONGEST = 300

@@ -15,6 +15,7 @@ from typing import Any
 import pytest
 
 from lm_experiments.errors import InputError
+from lm_experiments.rundir.evaluations import Evaluate, Evaluation
 from lm_experiments.rundir.identity import Identity, read_identity, write_identity
 from lm_experiments.rundir.ladder import Ladder, Rung
 from lm_experiments.rundir.metrics import last_rows, read_rows, write_rows
@@ -51,6 +52,7 @@ ALLOWED: dict[tuple[type, str], Any] = {
     (Ladder, "by"): "size",
     (Ladder, "steps"): [],
     (Ladder, "sizes"): {"a": [], "b": ["size=tiny"], "c": ["model.d_model=96"]},
+    (Evaluate, "data"): {"key": ["data=kjv"]},
 }
 
 
@@ -88,7 +90,10 @@ def defaults(item: Any) -> list[str]:
 
 @pytest.mark.parametrize(
     "cls",
-    [Result, RunError, SweepRecord, SweepRow, Study, Tuning, Chosen, Claim, Source, Ladder, Rung],
+    [
+        *(Result, RunError, SweepRecord, SweepRow, Ladder, Rung),
+        *(Study, Tuning, Chosen, Claim, Source, Evaluate, Evaluation),
+    ],
 )
 def test_the_examples_leave_no_field_at_its_default(cls: type[Any]) -> None:
     # The one metric that can be compared today is the default; looks do not go with tuning.

@@ -11,6 +11,7 @@ import yaml
 from harness.commands import ROOT
 
 from lm_experiments.fields import Use, fields_of
+from lm_experiments.rundir.evaluations import Evaluate
 from lm_experiments.rundir.ladder import Ladder
 from lm_experiments.rundir.published import Claim, Source
 from lm_experiments.rundir.study import Study, Tuning, read_study
@@ -36,6 +37,7 @@ def keys() -> dict[str, Any]:
         "published.": Claim,
         "published.sources.": Source,
         "ladder.": Ladder,
+        "evaluate.": Evaluate,
     }
     for prefix, cls in parts.items():
         for field in (f.declared for f in fields_of(cls) if f.use is not Use.DERIVED):
@@ -53,6 +55,7 @@ def test_the_complete_example_has_every_key() -> None:
         "tune.": values["tune"],
         "published.": claim,
         "published.sources.": claim["sources"][0],
+        "evaluate.": values["evaluate"],
     }
     shown = {*values, *(f"{prefix}{key}" for prefix, of in sections.items() for key in of)}
     ladder = {key for key in keys() if key.startswith("ladder")}

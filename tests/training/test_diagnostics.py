@@ -14,7 +14,6 @@ import torch
 from model.small_models import tiny_batch, tiny_config, tiny_model
 from torch import Tensor
 
-from lm_experiments.cli.open_run import open_run
 from lm_experiments.data import TrainingBatches
 from lm_experiments.errors import InputError
 from lm_experiments.model import build_model, choose
@@ -32,6 +31,7 @@ from lm_experiments.rundir.diagnostics import (
     by_part,
     read_diagnostics,
 )
+from lm_experiments.study.open_run import open_run
 from lm_experiments.training import layer_statistics
 from lm_experiments.training.checkpoints import load_model
 from lm_experiments.training.layer_statistics import attention_scores, look_inside, parts_of, read

@@ -17,11 +17,11 @@ import yaml
 from harness.processes import slow
 from lightning.pytorch.loops.training_epoch_loop import _TrainingEpochLoop
 
-from lm_experiments.cli.open_run import open_run
 from lm_experiments.evaluation import EncodedText, score
 from lm_experiments.rundir.diagnostics import read_diagnostics
 from lm_experiments.rundir.identity import read_values
 from lm_experiments.rundir.metrics import read_rows
+from lm_experiments.study.open_run import open_run
 from lm_experiments.training import fit
 from lm_experiments.training.checkpoints import load_model, newest_checkpoint
 from lm_experiments.training.config import load_config, plain_values

@@ -10,12 +10,12 @@ import pytest
 import torch
 from harness.wandb_runs import clean_client, history
 
-from lm_experiments.cli.open_run import open_run
 from lm_experiments.errors import InputError
 from lm_experiments.evaluation import Sampling, stream
 from lm_experiments.model import keyed_seed
 from lm_experiments.rundir.diagnostics import read_diagnostics
 from lm_experiments.rundir.metrics import read_rows
+from lm_experiments.study.open_run import open_run
 from lm_experiments.training.checkpoints import load_model
 from lm_experiments.training.watch_config import SamplesConfig
 
