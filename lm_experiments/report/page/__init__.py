@@ -12,9 +12,9 @@ from typing import Any
 
 from lm_experiments.report.page import facts, figures, words
 from lm_experiments.report.table.columns import Column, columns
-from lm_experiments.report.table.effects import TITLES, effect_cells, effect_notes, shown_effects
 from lm_experiments.report.table.notes import headline, legend, notes, run_ids
 from lm_experiments.report.table.rows import Table
+from lm_experiments.report.table.sections import sections
 from lm_experiments.report.table.warnings import warnings
 
 PAGE = "report.html"
@@ -103,11 +103,7 @@ def _compared(table: Table) -> dict[str, Any]:
         "rows": table.rows,
         "legend": legend(table),
         "notes": [note for note in notes(table) if note not in cautions],
-        "effect_titles": TITLES,
-        "effect_rows": [effect_cells(e) for e in shown_effects(table.effects)]
-        if table.effects
-        else [],
-        "effect_notes": effect_notes(table),
+        "sections": sections(table),
     }
 
 
@@ -120,5 +116,6 @@ def _drawn(table: Table) -> dict[str, Any]:
     return {
         "forest": figures.forest(table),
         "effects": figures.effects(table),
+        "ladder": figures.ladder(table),
         "sensitivity": figures.sensitivity(table),
     }

@@ -9,6 +9,7 @@ from lm_experiments.report.statistics.grid import find_grid
 from lm_experiments.report.statistics.verdicts import LEVEL
 from lm_experiments.report.table.columns import UNITS, bounds_text, p_text
 from lm_experiments.report.table.rows import Table
+from lm_experiments.report.table.section import Section
 from lm_experiments.report.table.warnings import listed
 from lm_experiments.rundir.words import counted
 
@@ -18,6 +19,20 @@ if TYPE_CHECKING:
 HEADING = "Main effects and interactions"
 TITLES = ("effect", "difference", "95 % interval", "p (Holm)")
 MOST_EFFECTS = 20
+MOST_PRINTED = 12
+
+
+def effects_section(table: Table) -> Section:
+    """The section; of a table whose arms form no grid, one without rows."""
+    shown = shown_effects(table.effects) if table.effects else ()
+    return Section(
+        HEADING,
+        TITLES,
+        tuple(map(effect_cells, shown)),
+        tuple(effect_notes(table)),
+        figure="effects",
+        printed=bool(table.effects and len(table.effects.effects) <= MOST_PRINTED),
+    )
 
 
 def shown_effects(effects: Effects) -> tuple[Effect, ...]:

@@ -8,17 +8,20 @@ from collections.abc import Sequence
 from lm_experiments.errors import InputError
 from lm_experiments.report.style import USUAL, Style
 from lm_experiments.report.table.columns import LOSS_TITLES, Column, columns, decimals
-from lm_experiments.report.table.effects import TITLES, effect_cells, effect_notes
 from lm_experiments.report.table.latex_text import escape
 from lm_experiments.report.table.notes import headline, legend, notes
 from lm_experiments.report.table.rows import Row, Table
+from lm_experiments.report.table.section import Section
+from lm_experiments.report.table.sections import sections
 
 LONGEST_TITLE = 8
-MOST_EFFECTS = 12
 # Longer names of arms go on in a second line.
 LONGEST_NAME, NAME_MARK = 26, "p{4cm}"
 # Narrow enough that the error of a failed run does not push the table off the page.
 OUTCOME_MARK = "p{2.4cm}"
+FIT = "\\resizebox{\\ifdim\\width>\\linewidth\\linewidth\\else\\width\\fi}{!}{%"
+# A section of more columns is scaled down where it is wider than the line.
+MOST_UNSCALED = 4
 # What the notes say of a column, which is left out where the table has no such column.
 _OF_COLUMNS = {
     "sd": "sd is over seeds (ddof 1). ",
@@ -53,7 +56,7 @@ def _environment(table: Table, style: Style) -> str:
         "\\setlength{\\tabcolsep}{2pt}",
         f"\\caption{{{_caption(table, style, chosen)}}}",
         f"\\label{{{style.label or f'tab:{label}'}}}",
-        "\\resizebox{\\ifdim\\width>\\linewidth\\linewidth\\else\\width\\fi}{!}{%",
+        FIT,
         f"\\begin{{tabular}}{{@{{}}{''.join(marks)}@{{}}}}",
         "\\toprule",
         *_titles(chosen),
@@ -86,7 +89,7 @@ def _notes(table: Table, style: Style, chosen: Sequence[Column]) -> list[str]:
     return [
         "\\par\\medskip",
         f"\\parbox{{\\linewidth}}{{\\raggedright {escape(text)}}}",
-        *_effects(table),
+        *(line for section in sections(table) for line in _section(section)),
     ]
 
 
@@ -107,23 +110,24 @@ def _mark(column: Column, table: Table) -> str:
     return "r" if column.right else "l"
 
 
-def _effects(table: Table) -> list[str]:
-    """The effects of a small grid, below the notes."""
-    effects = table.effects.effects if table.effects else ()
-    if not effects or len(effects) > MOST_EFFECTS:
+def _section(section: Section) -> list[str]:
+    """A section that goes on paper, below the notes."""
+    if not section.printed:
         return []
-    rows = [[f"{{{escape(cell)}}}" for cell in effect_cells(effect)] for effect in effects]
+    rows = [[f"{{{escape(cell)}}}" for cell in row] for row in section.rows]
+    wide = len(section.titles) > MOST_UNSCALED
     return [
         "\\par\\medskip",
-        "\\begin{tabular}{@{}lrrr@{}}",
+        *([FIT] if wide else []),
+        f"\\begin{{tabular}}{{@{{}}l{'r' * (len(section.titles) - 1)}@{{}}}}",
         "\\toprule",
-        f"{' & '.join(map(escape, TITLES))} \\\\",
+        f"{' & '.join(map(escape, section.titles))} \\\\",
         "\\midrule",
         *(f"{' & '.join(row)} \\\\" for row in rows),
         "\\bottomrule",
-        "\\end{tabular}",
+        f"\\end{{tabular}}{'}' if wide else ''}",
         "\\par\\medskip",
-        f"\\parbox{{\\linewidth}}{{\\raggedright {escape(' '.join(effect_notes(table)))}}}",
+        f"\\parbox{{\\linewidth}}{{\\raggedright {escape(' '.join(section.notes))}}}",
     ]
 
 

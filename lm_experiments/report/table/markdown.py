@@ -5,15 +5,10 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 
 from lm_experiments.report.table.columns import Column, columns
-from lm_experiments.report.table.effects import (
-    HEADING,
-    TITLES,
-    effect_cells,
-    effect_notes,
-    shown_effects,
-)
 from lm_experiments.report.table.notes import headline, legend, notes, run_ids
 from lm_experiments.report.table.rows import Table
+from lm_experiments.report.table.section import Section
+from lm_experiments.report.table.sections import sections
 
 
 def written_columns(table: Table, titles: Sequence[str] | None = None) -> list[Column]:
@@ -45,7 +40,7 @@ def markdown(
         "",
         *(f"- {plain_text(note)}" for note in notes(table)),
         "",
-        *_effects(table),
+        *(line for section in sections(table) for line in _section(section)),
         "Runs:",
         "",
         *(f"- {plain_text(line)}" for line in run_ids(table)),
@@ -55,13 +50,11 @@ def markdown(
     return "\n".join(lines) + "\n"
 
 
-def _effects(table: Table) -> list[str]:
-    found = effect_notes(table)
-    rows = shown_effects(table.effects) if table.effects else ()
-    rules = [":---", *["---:"] * (len(TITLES) - 1)]
-    cells = [markdown_row(line) for line in (TITLES, rules, *map(effect_cells, rows))]
-    section = [*(cells if rows else []), "", *(f"- {plain_text(note)}" for note in found), ""]
-    return [f"## {HEADING}", "", *section] if found else []
+def _section(section: Section) -> list[str]:
+    rules = [":---", *["---:"] * (len(section.titles) - 1)]
+    cells = [markdown_row(line) for line in (section.titles, rules, *section.rows)]
+    notes_ = [f"- {plain_text(note)}" for note in section.notes]
+    return [f"## {section.heading}", "", *(cells if section.rows else []), "", *notes_, ""]
 
 
 def plain_text(text: str) -> str:

@@ -8,16 +8,11 @@ from rich.console import Console
 from rich.table import Table as RichTable
 
 from lm_experiments.report.table.columns import columns
-from lm_experiments.report.table.effects import (
-    HEADING,
-    TITLES,
-    effect_cells,
-    effect_notes,
-    shown_effects,
-)
-from lm_experiments.report.table.fit import ANYWHERE, Cells, Fitted, fitted
+from lm_experiments.report.table.fit import ANYWHERE, AT_SPACES, Cells, Fitted, fitted
 from lm_experiments.report.table.notes import headline, legend, notes
 from lm_experiments.report.table.rows import Table
+from lm_experiments.report.table.section import Section
+from lm_experiments.report.table.sections import sections
 
 PLAIN_WIDTH = 10_000
 
@@ -35,7 +30,8 @@ def show_table(table: Table, console: Console, titles: Sequence[str] | None = No
     if view.dropped:
         _print(console, f"\nToo narrow for {', '.join(view.dropped)}; table.csv has every column.")
     _print(console, "\n" + "\n".join([legend(table), *notes(table)]))
-    _show_effects(table, console)
+    for section in sections(table):
+        _show_section(section, console)
 
 
 def _fitted(table: Table, width: int, by_axis: bool, titles: Sequence[str] | None = None) -> Fitted:
@@ -46,16 +42,16 @@ def _fitted(table: Table, width: int, by_axis: bool, titles: Sequence[str] | Non
     return fitted(cells, width)
 
 
-def _show_effects(table: Table, console: Console) -> None:
-    if not (found := effect_notes(table)):
-        return
-    _print(console, f"\n{HEADING}\n")
-    if table.effects:
-        rows = [effect_cells(effect) for effect in shown_effects(table.effects)]
-        label, *numbers = zip(TITLES, zip(*rows, strict=True), strict=True)
-        cells = [Cells(*label, breaks=ANYWHERE), *(Cells(*each, right=True) for each in numbers)]
+def _show_section(section: Section, console: Console) -> None:
+    _print(console, f"\n{section.heading}\n")
+    if section.rows:
+        label, *numbers = zip(section.titles, zip(*section.rows, strict=True), strict=True)
+        cells = [
+            Cells(*label, breaks=ANYWHERE),
+            *(Cells(*each, right=True, breaks=AT_SPACES) for each in numbers),
+        ]
         _print(console, fitted(cells, console.width).table)
-    _print(console, "\n" + "\n".join(found))
+    _print(console, "\n" + "\n".join(section.notes))
 
 
 def _print(console: Console, content: str | RichTable) -> None:
