@@ -1,9 +1,9 @@
 """Tables, pictures, pages and data frames of a sweep, made from its run directories alone.
 
 `write_report("runs/NAME")` writes `table.md`, `table.csv`, `table.json`, `table.tex`, `report.html`
-and the pictures `curves`, `by_value`, `forest`, `effects` and `sensitivity` as PNG beside the runs,
-for paper as PDF and SVG too; written again from the same runs, the files are the same bytes, but
-for the ledger that the page shows.
+and the pictures `curves`, `by_value`, `forest`, `ladder`, `effects` and `sensitivity` as PNG beside
+the runs, for paper as PDF and SVG too; written again from the same runs, the files are the same
+bytes, but for the ledger that the page shows.
 `merged_report(["runs/A", "runs/B"])` makes one table of several sweeps. `load("runs/NAME")` gives
 table, pictures and data frames as objects, which a notebook shows.
 """
@@ -139,6 +139,7 @@ def _draw(table: Table, folder: Path, style: Style) -> dict[str, str]:
     from lm_experiments.report.pictures.curves import draw_curves
     from lm_experiments.report.pictures.effects import draw_effects
     from lm_experiments.report.pictures.forest import draw_forest
+    from lm_experiments.report.pictures.ladder import draw_ladder
     from lm_experiments.report.pictures.sensitivity import draw_sensitivity
 
     drawn = {}
@@ -146,6 +147,7 @@ def _draw(table: Table, folder: Path, style: Style) -> dict[str, str]:
         (partial(draw_curves, against=style.against), "curves", "Validation loss of every arm"),
         (draw_by_value, "by_value", "Loss by the swept number"),
         (draw_forest, "forest", "Differences with 95 % intervals"),
+        (draw_ladder, "ladder", "Differences against training compute, with 95 % intervals"),
         (draw_effects, "effects", "Main effects and interactions with 95 % intervals"),
         (draw_sensitivity, "sensitivity", "Validation loss by the tuned key"),
     ):

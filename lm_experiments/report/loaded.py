@@ -67,9 +67,9 @@ class ShownTable:
 class LoadedSweep:
     """What the folders of one or more sweeps held when they were loaded.
 
-    Pictures are matplotlib figures that do not depend on pyplot. The first table, forest or effects
-    that is asked for is a look: the ledger of each folder keeps it. Curves, tuning and data frames
-    compare no arms and are none.
+    Pictures are matplotlib figures that do not depend on pyplot. The first table, forest, ladder or
+    effects that is asked for is a look: the ledger of each folder keeps it. Curves, tuning and data
+    frames compare no arms and are none.
 
     Attributes:
         sweep: the runs; of several folders those of all, see `merge.merge`.
@@ -104,6 +104,16 @@ class LoadedSweep:
 
         needs = "a forest needs two arms that share two seeds"
         return self._drawn(draw_forest(self._table), needs, compares=True)
+
+    def ladder(self) -> Figure:
+        """Differences against training compute; `InputError` without a ladder that has trained.
+
+        Their numbers, slopes and verdicts are those of ``table().table.ladder``.
+        """
+        from lm_experiments.report.pictures.ladder import draw_ladder
+
+        needs = "a ladder needs a study with ladder:, and a run of every arm at each rung"
+        return self._drawn(draw_ladder(self._table), needs, compares=True)
 
     def effects(self) -> Figure:
         """Main effects and interactions of a grid; `InputError` where the arms form none."""

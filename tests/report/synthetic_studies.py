@@ -12,6 +12,7 @@ from typing import Any
 
 from synthetic_runs import history, result_of, write_run
 
+from lm_experiments.rundir.ladder import Ladder
 from lm_experiments.rundir.ledger import record_command
 from lm_experiments.rundir.published import Claim
 from lm_experiments.rundir.study import REPORT, TUNE, TUNED, Chosen, Study, Tuning
@@ -48,6 +49,8 @@ class StudyFactory:
     arms: dict[str, list[str]] = field(default_factory=lambda: dict(ARMS))
     controls: tuple[str, ...] = ()
     contrasts: list[list[str]] | None = None
+    baseline: str = "baseline"
+    ladder: Ladder | None = None
     margin: float | None = 0.012
     published: list[Claim] = field(default_factory=list)
     tuned: bool = False
@@ -124,7 +127,7 @@ class StudyFactory:
         )
         return Study(
             name=self.root.name,
-            baseline="baseline",
+            baseline=self.baseline,
             arms=self.arms,
             controls=list(self.controls),
             seeds=list(self.seeds),
@@ -132,6 +135,7 @@ class StudyFactory:
             margin=self.margin,
             tune=tune,
             published=self.published,
+            ladder=self.ladder,
         )
 
     def plan(self) -> Path:

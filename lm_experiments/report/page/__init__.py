@@ -116,5 +116,6 @@ def _drawn(table: Table) -> dict[str, Any]:
     return {
         "forest": figures.forest(table),
         "effects": figures.effects(table),
+        "ladder": figures.ladder(table),
         "sensitivity": figures.sensitivity(table),
     }

@@ -12,15 +12,17 @@ from statistics import fmean
 from typing import TYPE_CHECKING, Any
 
 from lm_experiments.report.pictures.curves import Curve, arm_curve, labelled, scales_of, usual_axis
-from lm_experiments.report.pictures.figure import line_styles
+from lm_experiments.report.pictures.figure import COLORS, line_styles
 from lm_experiments.report.pictures.forest import ordered
 from lm_experiments.report.pictures.intervals import Interval
+from lm_experiments.report.pictures.ladder import contrasts_of, drawable
 from lm_experiments.report.pictures.sensitivity import responses
 from lm_experiments.report.statistics.compare import Comparison
 from lm_experiments.report.statistics.verdicts import BETTER, EQUIVALENT, WORSE
 from lm_experiments.report.style import AXES, STEPS
-from lm_experiments.report.table.columns import LOSS_TITLES, UNITS, bounds_text, p_text
+from lm_experiments.report.table.columns import LOSS_TITLES, UNITS, bounds_text, p_text, si
 from lm_experiments.report.table.effects import effect_label, resolved, shown_effects
+from lm_experiments.report.table.ladder import contrast_label
 from lm_experiments.report.table.rows import Row, Table
 from lm_experiments.rundir.diagnostics import STATISTICS, by_part, read_diagnostics
 from lm_experiments.rundir.metrics import Row as Logged
@@ -143,6 +145,32 @@ def effects(table: Table) -> Json | None:
     ]
     title = f"effect ({UNITS[table.metric]})"
     return {"rows": rows, "title": title, "margin": None}
+
+
+def ladder(table: Table) -> Json | None:
+    """Return each difference of a ladder by the compute of its rungs, None without one."""
+    found = table.ladder
+    lines = drawable(found) if found else []
+    if found is None or not lines:
+        return None
+    rungs = zip(found.ladder.rungs, found.compute, strict=True)
+    return {
+        "ticks": [f"{rung.label}\n{si(flops)} FLOPs" for rung, flops in rungs],
+        "x": list(found.compute),
+        "lines": [
+            {
+                "label": f"{contrast_label(item)}: {item.verdict}",
+                "color": COLORS[at % len(COLORS)],
+                "dash": DASHES[at % len(DASHES)],
+                "mark": MARKS[at % len(MARKS)],
+                "y": [rung.mean for rung in contrasts_of(item)],
+                "reach": [rung.half_width or 0.0 for rung in contrasts_of(item)],
+            }
+            for at, item in enumerate(lines)
+        ],
+        "title": f"difference ({UNITS[table.metric]})",
+        "baseline": found.ladder.baseline,
+    }
 
 
 def sensitivity(table: Table) -> Json | None:

@@ -10,7 +10,8 @@
     ? { ink: "#e6e8eb", grid: "#3b434c", panel: "#1f2429", better: "#6db9ee", worse: "#f59a5b", equivalent: "#52cfa5", other: "#a9b1bb" }
     : { ink: "#1d2126", grid: "#e1e5ea", panel: "#eef1f4", better: "#0072b2", worse: "#d55e00", equivalent: "#009e73", other: "#555c66" };
   const color = (arm) => looks[arm].color === "#000000" ? theme().ink : looks[arm].color;
-  const dash = (arm) => looks[arm].dash.split(" ").filter(Boolean).map((n) => `${n}px`).join(",") || "solid";
+  const pattern = (text) => text.split(" ").filter(Boolean).map((n) => `${n}px`).join(",") || "solid";
+  const dash = (arm) => pattern(looks[arm].dash);
   const faded = (hex, share) => hex + Math.round(255 * share).toString(16).padStart(2, "0");
 
   function layout(width, height, more) {
@@ -106,6 +107,24 @@
     })];
   }
 
+  function ladder(fig, width) {
+    const narrow = width < 600;
+    const hue = (one) => one.color === "#000000" ? theme().ink : one.color;
+    const traces = fig.lines.map((one) => ({
+      x: fig.x, y: one.y, mode: "lines+markers", name: plain(one.label), hovertemplate: "%{y:+.4f}",
+      line: { color: hue(one), dash: pattern(one.dash), width: 2 }, marker: { color: hue(one), symbol: one.mark, size: 8 },
+      error_y: { type: "data", array: one.reach, color: hue(one), thickness: 1.5, width: 4 },
+    }));
+    return [traces, layout(width, 420 + 20 * fig.lines.length, {
+      margin: { l: 50, r: narrow ? 32 : 12, t: 10, b: 40 }, showlegend: true, hovermode: "x unified",
+      legend: { orientation: "h", y: -0.2, yanchor: "top" },
+      shapes: [{ type: "line", xref: "paper", x0: 0, x1: 1, y0: 0, y1: 0, line: { color: theme().ink, width: 1 } }],
+      xaxis: { type: "log", tickvals: fig.x, 
+        ticktext: fig.ticks.map((text) => text.split("\n").slice(0, narrow ? 1 : 2).map(plain).join("<br>")) },
+      yaxis: { title: { text: fig.title } },
+    })];
+  }
+
   function sensitivity(fig, width) {
     const traces = fig.arms.map(({ arm, x, y, chosen }) => line(arm, x, y, {
       marker: { color: color(arm), symbol: looks[arm].mark, size: x.map((value) => (value === chosen ? 14 : 7)), opacity: 1, line: { width: 0 } },
@@ -128,7 +147,7 @@
     })];
   }
 
-  const makers = { curves, layers, forest: intervals, effects: intervals, sensitivity };
+  const makers = { curves, layers, forest: intervals, effects: intervals, ladder, sensitivity };
   const plots = [...document.querySelectorAll(".plot")];
   function draw(plot) {
     const name = plot.dataset.figure;

@@ -19,10 +19,10 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from itertools import combinations
 from typing import TYPE_CHECKING
 
-from lm_experiments.report.statistics.contrasts import Contrast, summarize
+from lm_experiments.report.statistics.contrasts import Contrast
+from lm_experiments.report.statistics.ranks import mean_tau
 from lm_experiments.report.statistics.verdicts import (
     BETTER,
     EQUIVALENT,
@@ -152,14 +152,6 @@ def order_verdict(low: float, high: float) -> str:
     return HOLDS if high >= AGREEMENT else IN_SIGN
 
 
-def kendall_tau(values: Sequence[float], others: Sequence[float]) -> float:
-    """Kendall's rank correlation, tau-b, which allows for ties; 0 where one side is all ties."""
-    pairs = list(combinations(zip(values, others, strict=True), 2))
-    signs = [(_sign(a[0] - b[0]), _sign(a[1] - b[1])) for a, b in pairs]
-    apart = math.prod(sum(abs(sign[side]) for sign in signs) for side in (0, 1))
-    return sum(x * y for x, y in signs) / math.sqrt(apart) if apart else 0.0
-
-
 def order_agreement(
     order: Mapping[str, float], losses: Mapping[str, Mapping[int, float]]
 ) -> tuple[float, float, float, int] | None:
@@ -170,13 +162,8 @@ def order_agreement(
     fewer than `FEWEST_SEEDS` seeds that all arms have.
     """
     common = sorted(set.intersection(*(set(losses[arm]) for arm in order)))
-    if len(common) < FEWEST_SEEDS:
-        return None
     values = list(order.values())
-    found = summarize(kendall_tau(values, [losses[arm][seed] for arm in order]) for seed in common)
-    assert found is not None and found.half_width is not None
-    low, high = found.mean - found.half_width, found.mean + found.half_width
-    return found.mean, max(low, -1.0), min(high, 1.0), len(common)
+    return mean_tau([(values, [losses[arm][seed] for arm in order]) for seed in common])
 
 
 def held_against(
@@ -320,7 +307,3 @@ def _beyond(found: Contrast, margin: float, family: int) -> bool:
 
 def _nearest_to_zero(span: tuple[float, float]) -> float:
     return 0.0 if span[0] <= 0 <= span[1] else min(map(abs, span))
-
-
-def _sign(value: float) -> int:
-    return (value > 0) - (value < 0)

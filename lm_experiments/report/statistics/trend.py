@@ -36,13 +36,14 @@ from lm_experiments.errors import InputError
 from lm_experiments.report.statistics.contrasts import Contrast, contrast
 from lm_experiments.report.statistics.failures import holm_with_failures
 from lm_experiments.report.statistics.verdicts import EXPLORATORY, LEVEL, UNRESOLVED
+from lm_experiments.rundir.ladder import FEWEST_RUNGS
 from lm_experiments.rundir.study import FEWEST_SEEDS
 
 HOLDS, SHRINKS, GROWS, FLIPS = "holds", "shrinks", "grows", "flips"
-FEWEST_RUNGS = 3
 # The share of the first rung's difference that must be left at every later one to say "holds".
 KEPT = 2 / 3
-_PARTS = ("slope", "level", "first", "last")
+# What of a trend is tested against zero.
+PARTS = ("slope", "level", "first", "last")
 # A weighted sum of a contrast's rungs, and its weights, with more noise in its error.
 Widen = Callable[[Contrast, Sequence[float]], Contrast]
 
@@ -104,11 +105,12 @@ def judged(trends: Sequence[Trend | None]) -> list[Trend | None]:
     None, for a contrast that is not tested, counts in the family with p = 1.
     """
     adjusted = {
-        part: _holm([found and getattr(found, part).p for found in trends]) for part in _PARTS
+        part: _holm([getattr(found, part).p if found else None for found in trends])
+        for part in PARTS
     }
-    kept = _holm([found and found.kept_p for found in trends])
+    kept = _holm([found.kept_p if found else None for found in trends])
     return [
-        found and _judged(found, {part: adjusted[part][at] for part in _PARTS}, kept[at])
+        found and _judged(found, {part: adjusted[part][at] for part in PARTS}, kept[at])
         for at, found in enumerate(trends)
     ]
 
@@ -130,7 +132,7 @@ def _judged(found: Trend, adjusted: Mapping[str, float | None], kept: float | No
 def _verdict(found: Trend, kept: float | None) -> str:
     if found.slope.n < FEWEST_SEEDS:
         return f"{EXPLORATORY}, n = {found.slope.n}"
-    slope, level, first, last = (_certain_sign(getattr(found, part)) for part in _PARTS)
+    slope, level, first, last = (_certain_sign(getattr(found, part)) for part in PARTS)
     if first * last < 0:
         return FLIPS
     if slope * level:

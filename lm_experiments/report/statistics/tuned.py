@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from statistics import fmean
 from typing import TYPE_CHECKING
@@ -63,12 +63,12 @@ def tuned_arms(sweep: Sweep, metric: str) -> dict[str, Tuned]:
 
 def with_choices(
     found: Contrast | None,
-    pair: tuple[str, str],
+    arms: Iterable[str],
     tuned: Mapping[str, Tuned],
     margin: float | None,
 ) -> Contrast | None:
     """A tested contrast of tuned arms with the noise of their choices in its error."""
-    sides = [tuned[arm] for arm in pair if arm in tuned]
+    sides = [tuned[arm] for arm in arms if arm in tuned]
     noises = [side.noise for side in sides if side.noise]
     if found is None or found.p is None or not noises:
         return found

@@ -11,6 +11,7 @@ from lm_experiments.report.table.published import of_row, published_text, verdic
 from lm_experiments.report.table.rows import Row, Table
 
 if TYPE_CHECKING:
+    from lm_experiments.report.statistics.ladder import LadderFindings
     from lm_experiments.report.statistics.noise import Noise
 
 _CONTRAST = {
@@ -62,6 +63,7 @@ def _record(row: Row, table: Table) -> dict[str, object]:
         **_noise_record(comparison.noise if comparison else None),
         "verdict": comparison.verdict if comparison else None,
         **(_published_record(row, table) if table.published else {}),
+        **(_ladder_record(row, table.ladder) if table.ladder else {}),
         other: row.mean(other),
         "learning_rate": row.first("learning_rate"),
         "parameters": row.first("parameters"),
@@ -89,6 +91,21 @@ def _tuning_record(row: Row, key: str, metric: str) -> dict[str, object]:
 def _published_record(row: Row, table: Table) -> dict[str, object]:
     found = of_row(table, row)
     return {"published": published_text(found), "holds": verdict_text(found)}
+
+
+def _ladder_record(row: Row, found: LadderFindings) -> dict[str, object]:
+    """The rung of a row, and the trend of its contrast, which is the same at every rung."""
+    rung = found.ladder.rung_of(row.arm)
+    item = next((c for c in found.contrasts if row.comparison in c.rungs), None)
+    slope = item.trend.slope if item and item.trend else None
+    return {
+        "rung": rung.label if rung else None,
+        "slope_per_doubling": slope and slope.mean,
+        "slope_low_95": slope and slope.low,
+        "slope_high_95": slope and slope.high,
+        "slope_p_holm": slope and slope.adjusted_p,
+        "lasts": item and item.verdict,
+    }
 
 
 def _noise_record(noise: Noise | None) -> dict[str, object]:

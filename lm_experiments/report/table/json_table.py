@@ -8,10 +8,14 @@ from typing import Any
 
 from lm_experiments.report.collect import TESTED, Run
 from lm_experiments.report.statistics.compare import Comparison
+from lm_experiments.report.statistics.contrasts import Contrast
+from lm_experiments.report.statistics.ladder import LadderContrast, LadderFindings
 from lm_experiments.report.statistics.power import POWER
+from lm_experiments.report.statistics.trend import PARTS
 from lm_experiments.report.statistics.verdicts import LEVEL
 from lm_experiments.report.table.columns import UNITS
 from lm_experiments.report.table.effects import effect_notes
+from lm_experiments.report.table.ladder import ladder_notes
 from lm_experiments.report.table.notes import headline, notes
 from lm_experiments.report.table.published import sentence
 from lm_experiments.report.table.rows import Row, Side, Table
@@ -82,6 +86,7 @@ def json_text(table: Table) -> str:
         "contrasts": [_comparison(item) for item in table.comparisons],
         "effects": _effects(table),
         **(_published(table) if table.published else {}),
+        **({"ladder": _ladder(table, table.ladder)} if table.ladder else {}),
         "notes": notes(table),
     }
     return json.dumps(jsonable(content), indent=1, allow_nan=False, ensure_ascii=False) + "\n"
@@ -95,6 +100,33 @@ def _published(table: Table) -> dict[str, Any]:
 def _effects(table: Table) -> dict[str, Any]:
     found = asdict(table.effects) if table.effects else {}
     return {**found, "notes": effect_notes(table)}
+
+
+def _ladder(table: Table, found: LadderFindings) -> dict[str, Any]:
+    ladder = found.ladder
+    rungs = zip(ladder.rungs, found.compute, strict=True)
+    return {
+        "by": ladder.by,
+        "rate": ladder.rate,
+        "baseline": ladder.baseline,
+        "rungs": [{**asdict(rung), "train_flops": flops} for rung, flops in rungs],
+        "contrasts": [_ladder_contrast(item) for item in found.contrasts],
+        "agreement": [asdict(item) for item in found.agreement],
+        "notes": ladder_notes(table),
+    }
+
+
+def _ladder_contrast(item: LadderContrast) -> dict[str, Any]:
+    trend = item.trend
+    parts = {name: _statistics(getattr(trend, name)) for name in PARTS} if trend else {}
+    return {
+        "arm": item.arm,
+        "reference": item.reference,
+        "verdict": item.verdict,
+        "rungs": [_comparison(rung) for rung in item.rungs],
+        **parts,
+        "kept_p": trend.kept_p if trend else None,
+    }
 
 
 def _known(table: Table, key: str) -> list[Any]:
@@ -145,13 +177,15 @@ def _run(run: Run) -> dict[str, Any]:
 
 
 def _comparison(item: Comparison) -> dict[str, Any]:
-    found = item.contrast
-    bounds = {"low": found.low, "high": found.high} if found else {}
     return {
         "arm": item.arm,
         "reference": item.reference,
         "control": item.control,
         "verdict": item.verdict,
-        "statistics": {**asdict(found), **bounds} if found else None,
+        "statistics": _statistics(item.contrast) if item.contrast else None,
         "noise": asdict(item.noise) if item.noise else None,
     }
+
+
+def _statistics(found: Contrast) -> dict[str, Any]:
+    return {**asdict(found), "low": found.low, "high": found.high}

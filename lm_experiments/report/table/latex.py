@@ -19,6 +19,9 @@ LONGEST_TITLE = 8
 LONGEST_NAME, NAME_MARK = 26, "p{4cm}"
 # Narrow enough that the error of a failed run does not push the table off the page.
 OUTCOME_MARK = "p{2.4cm}"
+FIT = "\\resizebox{\\ifdim\\width>\\linewidth\\linewidth\\else\\width\\fi}{!}{%"
+# A section of more columns is scaled down where it is wider than the line.
+MOST_UNSCALED = 4
 # What the notes say of a column, which is left out where the table has no such column.
 _OF_COLUMNS = {
     "sd": "sd is over seeds (ddof 1). ",
@@ -53,7 +56,7 @@ def _environment(table: Table, style: Style) -> str:
         "\\setlength{\\tabcolsep}{2pt}",
         f"\\caption{{{_caption(table, style, chosen)}}}",
         f"\\label{{{style.label or f'tab:{label}'}}}",
-        "\\resizebox{\\ifdim\\width>\\linewidth\\linewidth\\else\\width\\fi}{!}{%",
+        FIT,
         f"\\begin{{tabular}}{{@{{}}{''.join(marks)}@{{}}}}",
         "\\toprule",
         *_titles(chosen),
@@ -112,15 +115,17 @@ def _section(section: Section) -> list[str]:
     if not section.printed:
         return []
     rows = [[f"{{{escape(cell)}}}" for cell in row] for row in section.rows]
+    wide = len(section.titles) > MOST_UNSCALED
     return [
         "\\par\\medskip",
+        *([FIT] if wide else []),
         f"\\begin{{tabular}}{{@{{}}l{'r' * (len(section.titles) - 1)}@{{}}}}",
         "\\toprule",
         f"{' & '.join(map(escape, section.titles))} \\\\",
         "\\midrule",
         *(f"{' & '.join(row)} \\\\" for row in rows),
         "\\bottomrule",
-        "\\end{tabular}",
+        f"\\end{{tabular}}{'}' if wide else ''}",
         "\\par\\medskip",
         f"\\parbox{{\\linewidth}}{{\\raggedright {escape(' '.join(section.notes))}}}",
     ]

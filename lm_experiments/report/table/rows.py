@@ -15,6 +15,7 @@ from lm_experiments.report.statistics.compare import Comparison, Plan, compare, 
 from lm_experiments.report.statistics.contrasts import Contrast, Summary, summarize
 from lm_experiments.report.statistics.exploratory import late_claims
 from lm_experiments.report.statistics.grid import grid_effects
+from lm_experiments.report.statistics.ladder import LadderFindings, ladder_findings
 from lm_experiments.report.statistics.power import ALPHA, smallest_resolvable
 from lm_experiments.report.statistics.published import Finding, held_against
 from lm_experiments.report.statistics.text_noise import with_text_noise
@@ -141,7 +142,7 @@ class Table:
     the seeds could have shown, from the largest error of the paired differences. `mixed` tells that
     runs which differ in what they should share were allowed in. `effects` are those of the grid
     that the arms form, if they form one. `published` are the study's published claims with their
-    verdicts.
+    verdicts. `ladder` is what the study's ladder says, if it has one.
     """
 
     sweep: Sweep
@@ -154,6 +155,7 @@ class Table:
     mixed: bool = False
     effects: Effects | None = None
     published: tuple[Finding, ...] = ()
+    ladder: LadderFindings | None = None
 
     @property
     def metric(self) -> str:
@@ -260,6 +262,7 @@ def build_table(sweep: Sweep, baseline: str | None = None, allow_mixed: bool = F
         allow_mixed,
         grid_effects(sweep, chosen, runs, metric),
         _published(sweep, plan, comparisons, runs),
+        ladder_findings(sweep, comparisons, runs, metric, tuned),
     )
 
 

@@ -8,7 +8,7 @@ from rich.console import Console
 from rich.table import Table as RichTable
 
 from lm_experiments.report.table.columns import columns
-from lm_experiments.report.table.fit import ANYWHERE, Cells, Fitted, fitted
+from lm_experiments.report.table.fit import ANYWHERE, AT_SPACES, Cells, Fitted, fitted
 from lm_experiments.report.table.notes import headline, legend, notes
 from lm_experiments.report.table.rows import Table
 from lm_experiments.report.table.section import Section
@@ -46,7 +46,10 @@ def _show_section(section: Section, console: Console) -> None:
     _print(console, f"\n{section.heading}\n")
     if section.rows:
         label, *numbers = zip(section.titles, zip(*section.rows, strict=True), strict=True)
-        cells = [Cells(*label, breaks=ANYWHERE), *(Cells(*each, right=True) for each in numbers)]
+        cells = [
+            Cells(*label, breaks=ANYWHERE),
+            *(Cells(*each, right=True, breaks=AT_SPACES) for each in numbers),
+        ]
         _print(console, fitted(cells, console.width).table)
     _print(console, "\n" + "\n".join(section.notes))
 

@@ -9,7 +9,7 @@ from lm_experiments.report.collect import Run
 from lm_experiments.report.statistics.compare import SAME_RUNS
 from lm_experiments.report.statistics.tuning import FEWEST_TUNING_SEEDS
 from lm_experiments.report.statistics.verdicts import CHANGES_NOTHING
-from lm_experiments.report.table.comparable import differences, short_hash
+from lm_experiments.report.table.comparable import Difference, differences, short_hash
 from lm_experiments.report.table.rows import Table
 from lm_experiments.rundir.results import DEGRADED
 
@@ -37,6 +37,8 @@ def listed(values: Iterable[str], limit: int = LISTED) -> str:
 def _conditions(table: Table) -> Iterator[str]:
     """What the runs were not trained and measured alike in."""
     for found in differences(table.sweep):
+        if _declared_by_rung(table, found):
+            continue
         counts = {value: len(runs) for value, runs in found.groups.items()}
         cause = ", as their arms declare" if found.on_purpose else ""
         yield _differing(f"{found.shared.name}{cause}", counts, found.shared.reason)
@@ -64,6 +66,18 @@ def _conditions(table: Table) -> Iterator[str]:
         counts = Counter(str(value) for value in values if value is not None)
         if len(counts) > 1:
             yield _differing(name, counts, reason)
+
+
+def _declared_by_rung(table: Table, found: Difference) -> bool:
+    """Whether it is the budget alone, in which only the rungs of the study's ladder differ."""
+    ladder = table.ladder.ladder if table.ladder else None
+    if ladder is None or found.shared.name != "tokens":
+        return False
+    labels = [
+        {rung.label if (rung := ladder.rung_of(run.arm)) else "" for run in runs}
+        for runs in found.groups.values()
+    ]
+    return sum(map(len, labels)) == len(set.union(*labels))
 
 
 def _differing(name: str, counts: Mapping[str, int], reason: str) -> str:

@@ -19,10 +19,10 @@ from lm_experiments.report.statistics.published import (
     NOT_RESOLVED,
     difference_verdict,
     failure_rule,
-    kendall_tau,
     order_agreement,
     order_verdict,
 )
+from lm_experiments.report.statistics.ranks import kendall_tau
 
 MARGIN = 0.01
 SPAN = (0.05, 0.09)
