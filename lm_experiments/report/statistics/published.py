@@ -21,7 +21,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from lm_experiments.report.statistics.contrasts import Contrast
+from lm_experiments.report.statistics.contrasts import Contrast, summarize
 from lm_experiments.report.statistics.ranks import mean_tau
 from lm_experiments.report.statistics.verdicts import (
     BETTER,
@@ -96,7 +96,7 @@ def difference_verdict(
         beyond = margin is not None and _beyond(found, margin, family)
         return HOLDS if equivalent else DOES_NOT_HOLD if beyond else NOT_RESOLVED
     certain = found.adjusted_p is not None and found.adjusted_p < LEVEL
-    claimed = _sign(found.mean) == published.SIGNS[expect]
+    claimed = found.mean * published.SIGNS[expect] > 0
     if certain and not claimed:
         return DOES_NOT_HOLD
     if equivalent and not (span and margin and _nearest_to_zero(span) < margin):
@@ -120,7 +120,7 @@ def measured_verdict(expect: str, span: tuple[float, float] | None, low: float, 
         return HOLDS if inside else NOT_RESOLVED if meets else DOES_NOT_HOLD
     if low <= 0 <= high:
         return NOT_RESOLVED
-    if _sign(low) != published.SIGNS[expect]:
+    if low * published.SIGNS[expect] < 0:
         return DOES_NOT_HOLD
     return HOLDS if meets else IN_SIGN
 
