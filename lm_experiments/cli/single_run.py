@@ -18,6 +18,7 @@ from lm_experiments.launch.resources import read_resources
 from lm_experiments.rundir.results import DONE, read_result, run_status
 from lm_experiments.study.command_config import CommandConfig, command_config
 from lm_experiments.study.debug import debug
+from lm_experiments.study.equal import check_alone
 from lm_experiments.study.estimate import Estimates
 from lm_experiments.study.identity import arm_overrides
 from lm_experiments.study.plan import PlannedRun, checked, make_directory, plain, planned
@@ -87,5 +88,7 @@ def _plan(config: DictConfig) -> tuple[CommandConfig, PlannedRun]:
     values["name"] = values["name"] or "single"
     if not values["arm_overrides"]:
         values["arm_overrides"] = arm_overrides(list(hydra.overrides.task))
-    [run] = done_elsewhere([planned(checked(values))], command.runs_from)
+    asked = checked(values)
+    check_alone(asked)
+    [run] = done_elsewhere([planned(asked)], command.runs_from)
     return command, run

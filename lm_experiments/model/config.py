@@ -24,7 +24,9 @@ class ModelConfig:
         d_ff: the width of an ungated feed-forward; gated ones are matched to its weights.
         ffn_width: the actual width of the feed-forward; null computes it from ``d_ff``.
         match: ``params`` or ``flops`` to give gated feed-forwards the width at which they have
-            most nearly the weights, and thus FLOPs, of ungated ones; ``none`` to use ``d_ff``.
+            most nearly the weights, and thus FLOPs, of ungated ones; ``total`` to give each arm
+            of a sweep the width at which its whole model has most nearly the parameters of the
+            baseline, which is as with ``params``; ``none`` to use ``d_ff``.
         match_tolerance: the largest fraction by which matched weights may differ.
         tie_embeddings: whether the head shares the weights of the token embedding.
         bias: whether linear layers inside blocks have biases.
@@ -78,7 +80,7 @@ class ModelConfig:
     attention: Choice = Choice("causal")
     init: Choice = Choice("cs336")
 
-    MATCHES: ClassVar = ("params", "flops", "none")
+    MATCHES: ClassVar = ("params", "flops", "total", "none")
     SIZES: ClassVar = ("d_model", "n_layers", "n_heads", "context_length", "vocab_size", "d_ff")
 
     def __post_init__(self) -> None:

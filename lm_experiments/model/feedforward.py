@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, ClassVar, cast
 
@@ -163,15 +164,30 @@ def matched_width(name: str, d_ff: int, tolerance: float) -> int:
     if layer.matrices == Ungated.matrices:
         return d_ff
     exact = d_ff * Ungated.matrices / layer.matrices
-    widths = [max(step, round(exact / step) * step) for step in (*WIDTH_STEPS, 1)]
-    close = (n for n in widths if abs(n / exact - 1) <= ROUNDING * tolerance)
-    width = next(close, widths[-1])
+    width = nearest_width(exact, lambda n: n / exact - 1, tolerance)
     off = width / exact - 1
     if abs(off) <= tolerance:
         return width
-    enough = math.ceil(abs(off) * 10_000 + 0.01) / 10_000
     raise ValueError(
         f"ffn={name} cannot match the weights of model.d_ff={d_ff} within match_tolerance="
         f"{tolerance:g}: the nearest width, {width}, is off by {off:+.3%}; "
-        f"type match_tolerance={enough:g} or another model.d_ff."
+        f"type match_tolerance={enough(off):g} or another model.d_ff."
     )
+
+
+def nearest_width(exact: float, off: Callable[[int], float], tolerance: float) -> int:
+    """Return the width nearest to ``exact``, a round one where that is close.
+
+    Args:
+        exact: the width that would match, if it were whole.
+        off: the fraction by which what is matched differs at a width.
+        tolerance: the largest such fraction that may be; the width may be off by more.
+    """
+    widths = [max(step, round(exact / step) * step) for step in (*WIDTH_STEPS, 1)]
+    close = (n for n in widths if abs(off(n)) <= ROUNDING * tolerance)
+    return next(close, widths[-1])
+
+
+def enough(off: float) -> float:
+    """Return the least tolerance, to four decimals, that allows a width that is off."""
+    return math.ceil(abs(off) * 10_000 + 0.01) / 10_000

@@ -13,14 +13,18 @@ from lm_experiments.rundir.diagnostics import by_part, read_diagnostics
 from lm_experiments.rundir.identity import read_values
 from lm_experiments.rundir.ledger import Entry, read_ledger
 from lm_experiments.rundir.live import run_state
-from lm_experiments.rundir.metrics import Row
+from lm_experiments.rundir.metrics import Row, read_curve
+from lm_experiments.rundir.names import METRICS
 from lm_experiments.rundir.results import (
     BROKEN,
     DONE,
     ENDED,
     FAILED,
+    FLOPS,
     NON_FINITE,
     OK,
+    SECONDS,
+    TOKENS,
     Result,
     read_result,
 )
@@ -30,6 +34,7 @@ from lm_experiments.rundir.sweeps import SweepRecord, SweepRow, open_sweep, run_
 if TYPE_CHECKING:
     from lm_experiments.rundir.documents import DocumentLosses
 
+VAL_LOSS = "val/loss"
 # What a measure of the validation set is called on the test set.
 TESTED = {"val_loss": "test_loss", "bits_per_byte": "test_bits_per_byte"}
 
@@ -99,6 +104,17 @@ class Run:
         if statistic in self.diagnostics:
             parts[""] = self.diagnostics[statistic]
         return parts.get(part) if part else max(parts.values(), default=None)
+
+    @cached_property
+    def curve(self) -> Mapping[int, float]:
+        """The validation loss in nats per token by step, on the part of the text it is watched."""
+        return read_curve(self.directory / METRICS, VAL_LOSS)
+
+    def per_step(self, against: str) -> float | None:
+        """How many tokens, flops or seconds a step took; None where the run does not say."""
+        result = self.result
+        whole = {TOKENS: result.tokens, FLOPS: result.train_flops, SECONDS: result.seconds}[against]
+        return whole / result.steps if whole and result.steps else None
 
     @property
     def config_hash(self) -> str | None:

@@ -6,11 +6,14 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from lm_experiments.errors import InputError
+from lm_experiments.rundir.results import FLOPS as FLOPS
+from lm_experiments.rundir.results import SECONDS as SECONDS
+from lm_experiments.rundir.results import STEPS as STEPS
+from lm_experiments.rundir.results import TOKENS as TOKENS
 
-# What validation curves can be drawn against, and what the axis is called.
-STEPS, TOKENS, FLOPS, SECONDS = "steps", "tokens", "flops", "seconds"
 # Decimals of a loss in a table.
 DIGITS, MOST_DIGITS = 4, 8
+# What validation curves can be drawn against, and what the axis is called.
 AXES = {
     STEPS: "step (optimizer updates)",
     TOKENS: "training tokens",

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any
@@ -46,6 +47,19 @@ def loss_at(path: Path, step: int) -> float | None:
     """Return the newest validation loss at a step, None where it was not measured there."""
     found = [row["val/loss"] for row in read_rows(path, "val/loss") if row["step"] == step]
     return found[-1] if found and isinstance(found[-1], float) else None
+
+
+def read_curve(path: Path, key: str) -> dict[int, float]:
+    """Return the finite values of a metric by step, in order of the steps.
+
+    A resumed run logs some steps twice; the later row is the one it went on from.
+    """
+    values = {row["step"]: row.get(key) for row in read_rows(path, key)}
+    return {
+        step: float(value)
+        for step, value in sorted(values.items())
+        if isinstance(value, (int, float)) and math.isfinite(value)
+    }
 
 
 def write_rows(path: Path, rows: Iterable[Row]) -> None:

@@ -27,6 +27,8 @@ OK, SPIKED, DEGRADED = "ok", "spiked", "degraded"
 DIVERGED, NON_FINITE, FAILED_AT_INIT = "diverged", "non-finite", "failed-at-init"
 # Outcomes whose loss is not averaged: they count against the arm.
 BROKEN = (DIVERGED, NON_FINITE, FAILED_AT_INIT)
+# What arms of a sweep can be given equally much of.
+STEPS, TOKENS, FLOPS, SECONDS = EQUAL = ("steps", "tokens", "flops", "seconds")
 # Outcomes that end a run before its last step.
 CUT_SHORT = (NON_FINITE, FAILED_AT_INIT)
 
@@ -62,6 +64,7 @@ class Result:
         eval_context: tokens of context the loss was measured with.
         steps: optimizer steps made.
         parameters: by part, with ``total`` and ``non_embedding``.
+        equal: what its steps were made equal in to those of the sweep's baseline.
         match: the rule by which feed-forwards were made comparable, within ``match_tolerance``.
         flops_per_token: of training, forward and backward.
         seconds: of training, validation not counted.
@@ -97,6 +100,7 @@ class Result:
     eval_context: int | None = None
     steps: int | None = None
     tokens: int | None = None
+    equal: str | None = None
     parameters: dict[str, int] = field(default_factory=dict)
     ffn_width: int | None = None
     match: str | None = None

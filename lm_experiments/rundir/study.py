@@ -143,6 +143,10 @@ class Study:
         if self.primary != "val_loss":
             raise InputError(f"study.primary={self.primary} is not known; it can be val_loss.")
 
+    def baseline_of(self, arm: str) -> str:
+        """Return the arm that a declared arm gets as much as, where costs are made equal."""
+        return self.baseline
+
     @property
     def compared(self) -> list[list[str]]:
         """The declared contrasts, or every other arm against the baseline."""

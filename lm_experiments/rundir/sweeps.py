@@ -64,6 +64,8 @@ class SweepRecord:
         command: what was typed last to start or continue it.
         axes: the swept keys.
         threads: CPU threads of a run, which a command that continues the sweep keeps.
+        step_times: for arms of equal seconds, what a step takes relative to the baseline's, by
+            the hash of what is timed; measured once, so that steps stay the same.
     """
 
     name: str = ""
@@ -71,6 +73,7 @@ class SweepRecord:
     axes: list[str] = field(default_factory=list)
     study: Study | None = None
     threads: int | None = None
+    step_times: dict[str, float] = field(default_factory=dict)
     runs: list[SweepRow] = field(default_factory=list)
 
 

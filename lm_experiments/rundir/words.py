@@ -37,6 +37,11 @@ def counted(count: float, noun: str) -> str:
     return f"{number} {noun}{'' if 0 < count <= 1 else 's'}"
 
 
+def joined(words: Sequence[str]) -> str:
+    """Return words as a list in a sentence: a, b and c."""
+    return " and ".join([*([", ".join(words[:-1])] if words[1:] else []), *words[-1:]])
+
+
 def aligned(rows: Sequence[Sequence[str]], numbers: bool = False) -> list[str]:
     """Return one line for each row, its columns aligned: ``numbers`` right, words left."""
     widths = [max(map(len, column)) for column in zip(*rows, strict=True)]

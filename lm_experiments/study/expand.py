@@ -42,6 +42,11 @@ class RunSpec:
         return [text for text in self.overrides if use_of(_key(text)) not in (Use.NAME, Use.SEED)]
 
     @property
+    def own(self) -> list[str]:
+        """The overrides that make the arm."""
+        return [text for text in self.words if text not in self.common]
+
+    @property
     def arm(self) -> str:
         """The label of its row."""
         labels = [text.removeprefix("arm=") for text in self.overrides if _key(text) == "arm"]
@@ -95,12 +100,17 @@ def study_specs(
             key = clash.pop()
             raise InputError(f"Arm {arm!r} sets {key}, which study.tune tunes for all arms.")
         # Typed later wins: the study's own, then the command line's, then what makes the arm.
-        common = {_key(text): text for text in [*study.overrides, *fixed, *tuned]}
-        merged = {**common, **{_key(text): text for text in own}}
+        common = with_words([*study.overrides, *fixed], tuned)
+        merged = with_words(common, own)
         control = [f"control={quoted(arm)}"] if arm in study.controls else []
-        typed = (*merged.values(), f"seed={seed}", *control, *_named(name, arm, own))
-        specs.append(RunSpec(typed, role, setting, tuple(common.values())))
+        typed = (*merged, f"seed={seed}", *control, *_named(name, arm, own))
+        specs.append(RunSpec(typed, role, setting, common))
     return specs
+
+
+def with_words(words: Sequence[str], later: Sequence[str]) -> tuple[str, ...]:
+    """Return overrides of which each key has one: the one that was typed last."""
+    return tuple({_key(text): text for text in [*words, *later]}.values())
 
 
 def report_cells(study: Study, seeds: Sequence[int], arms: Iterable[str]) -> list[Cell]:

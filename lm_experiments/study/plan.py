@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cache
@@ -34,7 +35,7 @@ from lm_experiments.study.identity import (
     hash_of_values,
     hashed_values,
 )
-from lm_experiments.study.keys import SHORT
+from lm_experiments.study.keys import SHORT, flat
 from lm_experiments.training.config import RunConfig, load_config, run_config, save_config
 from lm_experiments.training.devices import find_device
 
@@ -42,6 +43,9 @@ from lm_experiments.training.devices import find_device
 OF_THE_TEXT = ["data_hash", "model.end_of_text", "model.vocab_size", "tokenizer.files"]
 # Keys of the composed configuration that a run's configuration does not have.
 OF_THE_COMMAND = (*(f.name for f in fields_of(CommandConfig)), *SHORT)
+
+# An interpolation of the seed, such as ${seed} or ${..seed}.
+OF_SEED = re.compile(r"\$\{[^}]*\bseed\b")
 
 # Sections with keys of their own, and where groups belong whose name is no section.
 SECTIONS = ("model", "data", "trainer", "tokenizer", "optimizer", "schedule", "logger")
@@ -64,6 +68,7 @@ class PlannedRun:
             result is that one's.
         seconds: what it is expected to take, None where that is not known.
         until: the step after which it rests, None to train it to the end.
+        step_time: of a step, relative to the baseline's, where steps were timed.
     """
 
     config: RunConfig
@@ -79,6 +84,7 @@ class PlannedRun:
     source: Path | None = None
     seconds: float | None = None
     until: int | None = None
+    step_time: float | None = None
 
     @property
     def status(self) -> str:
@@ -150,11 +156,8 @@ def planned(config: RunConfig, spec: RunSpec | None = None) -> PlannedRun:
     Raises:
         ValueError: where the corpus does not serve, or the place is taken by something else.
     """
-    data = corpus_of(config)
+    data, config = corpus_of(config), with_vocabulary(config)
     windows(len(data.train.tokens), config.model.context_length)
-    end = data.tokenizer.end_of_text_id if config.model.document_mask else None
-    model = dataclasses.replace(config.model, vocab_size=data.tokenizer.vocab_size, end_of_text=end)
-    config = dataclasses.replace(config, model=model)
     values = hashed_values(config, data.data_hash, find_device(config).precision)
     identity = hash_of_values(values)
     directory = _place(config, identity, data.data_hash)
@@ -168,6 +171,14 @@ def planned(config: RunConfig, spec: RunSpec | None = None) -> PlannedRun:
         result=read_result(directory),
         spec=spec or RunSpec(),
     )
+
+
+def with_vocabulary(config: RunConfig) -> RunConfig:
+    """Return a checked configuration with the vocabulary of its corpus."""
+    tokenizer = corpus_of(config).tokenizer
+    end = tokenizer.end_of_text_id if config.model.document_mask else None
+    model = dataclasses.replace(config.model, vocab_size=tokenizer.vocab_size, end_of_text=end)
+    return dataclasses.replace(config, model=model)
 
 
 def distinct(runs: Sequence[PlannedRun]) -> list[PlannedRun]:
@@ -193,6 +204,19 @@ def arm_changes(run: PlannedRun, base: RunConfig) -> tuple[str, ...]:
     if (base.data.corpus, base.tokenizer) != (run.config.data.corpus, run.config.tokenizer):
         changed += OF_THE_TEXT
     return tuple(dict.fromkeys(changed))
+
+
+def following_seed(config: DictConfig) -> tuple[str, ...]:
+    """Return the keys whose values follow from ``seed``, and what follows from them in turn."""
+    if OF_SEED.search(str(OmegaConf.to_container(config, resolve=False))) is None:
+        return ()
+    ours = OmegaConf.masked_copy(config, [key for key in map(str, config) if key != "hydra"])
+    values = flat(plain(ours))
+    ours.seed += 1
+    keys = [key for key in differing_keys(values, flat(plain(ours))) if key != "seed"]
+    sections = {key.partition(".")[0] for key in keys}
+    text = OF_THE_TEXT if sections & {"data", "tokenizer"} else []
+    return (*keys, *text, *(["model.ffn_width"] if "model" in sections else []))
 
 
 def check_one_each(runs: Sequence[PlannedRun]) -> None:

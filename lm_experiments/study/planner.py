@@ -5,7 +5,6 @@ All runs are checked before any is trained. Runs that are done are not started a
 
 from __future__ import annotations
 
-import re
 from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import replace
@@ -30,28 +29,27 @@ from lm_experiments.report.statistics.tuning import pick_best
 from lm_experiments.rundir import ledger
 from lm_experiments.rundir.results import DONE, ENDED, OVER, read_result, run_status
 from lm_experiments.rundir.study import Chosen, Study, Tuning, read_study
-from lm_experiments.rundir.sweeps import read_sweep, run_directories
+from lm_experiments.rundir.sweeps import SweepRecord, read_sweep, run_directories
 from lm_experiments.study import expand
 from lm_experiments.study.command_config import command_config
+from lm_experiments.study.equal import Equaliser
 from lm_experiments.study.estimate import Estimates
 from lm_experiments.study.evaluations import check_evaluations, evaluate_after
 from lm_experiments.study.explain import explain
 from lm_experiments.study.halving import halve, leave_weights, measured_at_rungs
-from lm_experiments.study.identity import differing_keys
-from lm_experiments.study.keys import flat
 from lm_experiments.study.plan import (
-    OF_THE_TEXT,
     PlannedRun,
     arm_changes,
     check_one_each,
     checked,
     distinct,
+    following_seed,
     make_directory,
     plain,
     planned,
 )
 from lm_experiments.study.preview import preview
-from lm_experiments.study.record import check_recordable, record_sweep, threads_of_sweep
+from lm_experiments.study.record import check_recordable, record_of, record_sweep
 from lm_experiments.study.store import done_elsewhere, take_runs
 from lm_experiments.study.wandb_summary import summarize
 from lm_experiments.study.words import check_words
@@ -59,9 +57,6 @@ from lm_experiments.training.config import RunConfig
 from lm_experiments.training.devices import find_device
 from lm_experiments.training.logger_config import WandbConfig
 from lm_experiments.training.wandb.offline import offline_summary
-
-# An interpolation of the seed, such as ${seed} or ${..seed}.
-_OF_SEED = re.compile(r"\$\{[^}]*\bseed\b")
 
 
 class Planner:
@@ -76,6 +71,8 @@ class Planner:
         self.base, self.compose = base, compose
         # The configurations of what all arms share, by its words.
         self._shared: dict[tuple[str, ...], RunConfig] = {}
+        self._study: Study | None = None
+        self._equal: Equaliser | None = None
         self._declared = False
         self._compiles: bool | None = None
         self._estimates = Estimates()
@@ -97,6 +94,7 @@ class Planner:
             study = read_study(self.command.study)
             study = replace(study, seeds=expand.seeds_of(study, overrides))
             check_evaluations(study)
+            self._study = study
         if study is None:
             runs = self._plain_sweep(overrides)
         elif study.tune is None:
@@ -207,7 +205,7 @@ class Planner:
             if spec.shared not in composed:
                 composed[spec.shared] = self._composed(spec)
                 _check_launcher(self.base, composed[spec.shared], spec.words)
-                by_seed[spec.shared] = _following_seed(composed[spec.shared])
+                by_seed[spec.shared] = following_seed(composed[spec.shared])
             config = composed[spec.shared]
             key = (spec.shared, spec.seed if by_seed[spec.shared] else None)
             if key not in configs:
@@ -217,16 +215,34 @@ class Planner:
             keys.append(key)
         asked = self._compiled_alike(list(configs.values()))
         count = len({(key, spec.seed) for key, spec in zip(keys, specs, strict=True)})
-        shared = self.launcher.share_out(asked, count, threads_of_sweep(asked[0]))
+        record = record_of(asked[0])
+        shared = self.launcher.share_out(asked, count, record.threads)
+        equal = self._equaliser(record, specs[0])
         given = dict(zip(configs, shared, strict=True))
         runs = []
         for key, spec in zip(keys, specs, strict=True):
             seed = given[key].seed if spec.seed is None else spec.seed
-            run = planned(replace(given[key], seed=seed), spec)
-            runs.append(replace(run, by_seed=by_seed[spec.shared]))
+            run = planned(equal(replace(given[key], seed=seed), spec), spec)
+            time = equal.step_time(run.config)
+            runs.append(replace(run, by_seed=by_seed[spec.shared], step_time=time))
         check_one_each(runs)
         runs = done_elsewhere(runs, self.command.runs_from)
         return [replace(run, changes=self._changes(run, runs[0])) for run in runs]
+
+    def _equaliser(self, record: SweepRecord, first: expand.RunSpec) -> Equaliser:
+        """Return what sets arms by the baseline: the study's, or the sweep's first arm."""
+        if self._equal is None:
+            typed, study = record.runs[0].overrides if record.runs else first.own, self._study
+            self._equal = Equaliser(
+                lambda arm: study.arms[study.baseline_of(arm)] if study else typed,
+                self._checked,
+                record.step_times,
+                self.launcher.is_remote,
+            )
+        return self._equal
+
+    def _checked(self, words: Sequence[str]) -> RunConfig:
+        return checked(self.launcher.with_devices(plain(self.compose(list(words)))))
 
     def _compiled_alike(self, configs: list[RunConfig]) -> list[RunConfig]:
         """Decide what compile=auto is on a GPU, once for all runs of the command."""
@@ -258,8 +274,7 @@ class Planner:
         common = run.spec.common
         if common not in self._shared:
             try:
-                composed = plain(self.compose(list(common)))
-                config = checked(self.launcher.with_devices(composed))
+                config = self._checked(common)
                 arm_changes(run, config)
             except (ValueError, OSError, HydraException, OmegaConfBaseException):
                 config = first.config
@@ -280,7 +295,8 @@ class Planner:
         """
         folder = runs[0].directory.parent
         runs = [replace(run, seconds=self._estimates.seconds(run)) for run in runs]
-        record = record_sweep(folder, runs, axes, study, self.launcher.threads)
+        times = self._equal.step_times if self._equal else {}
+        record = record_sweep(folder, runs, axes, study, self.launcher.threads, times)
         if not self._declared:
             # What the search for a tuned value adds later was declared with it.
             ledger.record_command(folder, record)
@@ -372,16 +388,3 @@ def _composed_or_reason(
         return compose(list(words))
     except (InputError, HydraException, OmegaConfBaseException) as error:
         return explain(error, words, compose)
-
-
-def _following_seed(config: DictConfig) -> tuple[str, ...]:
-    """Return the keys whose values follow from ``seed``, and what follows from them in turn."""
-    if _OF_SEED.search(str(OmegaConf.to_container(config, resolve=False))) is None:
-        return ()
-    ours = OmegaConf.masked_copy(config, [key for key in map(str, config) if key != "hydra"])
-    values = flat(plain(ours))
-    ours.seed += 1
-    keys = [key for key in differing_keys(values, flat(plain(ours))) if key != "seed"]
-    sections = {key.partition(".")[0] for key in keys}
-    text = OF_THE_TEXT if sections & {"data", "tokenizer"} else []
-    return (*keys, *text, *(["model.ffn_width"] if "model" in sections else []))

@@ -10,6 +10,7 @@ import torch
 
 from lm_experiments.data import overlap_lines
 from lm_experiments.launch.launcher import BASIC, Launcher
+from lm_experiments.report.table.columns import si
 from lm_experiments.report.time_left import Pace, Timing, last_end, whole_seconds
 from lm_experiments.rundir.results import DONE, OVER
 from lm_experiments.rundir.study import TUNE, Study, Tuning
@@ -17,10 +18,12 @@ from lm_experiments.rundir.words import aligned, counted, duration
 from lm_experiments.source import training_hash
 from lm_experiments.study import checks
 from lm_experiments.study.estimate import Estimates
+from lm_experiments.study.fairness import fairness, scaled
 from lm_experiments.study.plan import PlannedRun, corpus_of, distinct
 from lm_experiments.training.devices import find_device
 
 HEADER = ("arm", "parameters", "vs baseline", "ffn width", "FLOPs/token", "tokens")
+BUDGET_HEADER = ("steps", "FLOPs")
 START_HEADER = ("loss at start", "expected", "gradient norm by block")
 SHOWN_ARMS = 4
 MOST_ROWS = 24
@@ -53,11 +56,12 @@ def preview(
         checks.check_differences(arms, starts, study.baseline)
     unchanged = checks.find_unchanged(arms) if study is None and (waiting or only) else {}
     baseline = study.baseline if study else next(iter(arms))
-    header = (*HEADER, *(START_HEADER if starts else ()))
+    budget = BUDGET_HEADER if scaled(arms) else ()
+    header = (*HEADER, *budget, *(START_HEADER if starts else ()))
     rows = [header, *_rows(arms, baseline, starts)]
     for line in [
         *aligned(rows, numbers=True),
-        _matching(arms, baseline),
+        *fairness(arms, study),
         *_overlaps(arms),
         *_tuned_on_what_is_reported(arms, study),
         *_remarks(arms, starts, unchanged),
@@ -103,6 +107,7 @@ def _row(
         f"{ledger.ffn_width:,}",
         f"{ledger.training_flops_per_token / 1e6:,.2f}M",
         f"{arms[arm].config.tokens:,}",
+        *_budget(arms[arm], scaled(arms)),
     )
     if not starts:
         return sizes
@@ -116,18 +121,9 @@ def _row(
     )
 
 
-def _matching(arms: Mapping[str, PlannedRun], baseline: str) -> str:
-    """Return the rule by which feed-forwards are matched, and what it reached."""
-    reference = arms[baseline].ledger.parts["ffn"] / arms[baseline].config.model.n_layers
-    reached = [
-        run.ledger.parts["ffn"] / run.config.model.n_layers / reference - 1 for run in arms.values()
-    ]
-    rules = sorted({run.config.model.match for run in arms.values()})
-    furthest = max(reached, key=abs)
-    return (
-        f"match={','.join(rules)}: feed-forward weights per layer differ from the baseline's by "
-        f"{abs(furthest):.2%} at most."
-    )
+def _budget(run: PlannedRun, shown: bool) -> tuple[str, ...]:
+    flops = run.ledger.training_flops_per_token * run.config.tokens
+    return (f"{run.config.trainer.max_steps:,}", si(flops)) if shown else ()
 
 
 def _overlaps(arms: Mapping[str, PlannedRun]) -> list[str]:

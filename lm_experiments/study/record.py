@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import shutil
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
@@ -42,10 +42,9 @@ def check_recordable(folder: Path, runs: Sequence[PlannedRun], study: Study | No
     _grown(folder, runs, [], study)
 
 
-def threads_of_sweep(config: RunConfig) -> int | None:
-    """Return the CPU threads that the sweep of a configuration began with, None before it began."""
-    record = read_sweep(Path(config.runs_dir).expanduser() / str(config.name))
-    return record.threads if record else None
+def record_of(config: RunConfig) -> SweepRecord:
+    """Return what is recorded of the sweep of a configuration, an empty record before it began."""
+    return read_sweep(Path(config.runs_dir).expanduser() / str(config.name)) or SweepRecord()
 
 
 def record_sweep(
@@ -54,10 +53,12 @@ def record_sweep(
     axes: Sequence[str],
     study: Study | None = None,
     threads: int | None = None,
+    step_times: Mapping[str, float] | None = None,
 ) -> SweepRecord:
     """Add the planned runs to the folder's ``sweep.json``; those it knows keep their place.
 
-    ``threads`` are those of a run, to be kept by what continues the sweep.
+    ``threads`` are those of a run, and ``step_times`` what was timed, to be kept by what continues
+    the sweep.
 
     Raises:
         InputError: where the folder holds another study, or an arm that was configured otherwise.
@@ -66,7 +67,8 @@ def record_sweep(
     with FileLock(folder / f".{SWEEP}.lock"):
         remove_unfinished(folder, f".{SWEEP}.*")
         record, replaced = _grown(folder, runs, axes, study)
-        record = replace(record, threads=threads)
+        times = {**record.step_times, **(step_times or {})}
+        record = replace(record, threads=threads, step_times=times)
         _say_replaced(folder, replaced)
         write_sweep(folder, record)
     return record
@@ -106,6 +108,7 @@ def _grown(
         command=command_line(),
         axes=list(dict.fromkeys([*known.axes, *axes])),
         study=study or known.study,
+        step_times=known.step_times,
         runs=list(rows.values()),
     )
     return record, replaced

@@ -27,6 +27,7 @@ from lm_experiments.registry import (
 from lm_experiments.rundir.atomic import write_atomically
 from lm_experiments.rundir.names import CONFIG
 from lm_experiments.rundir.parse import build
+from lm_experiments.rundir.results import EQUAL
 from lm_experiments.rundir.yaml_text import dump_yaml, load_yaml
 from lm_experiments.training.logger_config import LoggerConfig
 from lm_experiments.training.optimizers import Optimizer, optimizers_that
@@ -71,6 +72,10 @@ class TrainerConfig:
 
     Attributes:
         max_steps: the budget, in optimizer steps.
+        equal: what each arm of a sweep gets as much of as the baseline: steps; or tokens, flops
+            or seconds, for which max_steps, and a warm-up that is set, are scaled for each arm.
+            Seconds are steps timed before training, without compilation, in turns with the
+            baseline's.
         accelerator: the kind of device; auto takes a GPU where there is one, and gpu is cuda.
         devices: devices for one run; each takes its part of every batch, in its own process.
         strategy: what each device holds: ddp, the whole model; fsdp, a shard of it; auto is ddp.
@@ -95,6 +100,7 @@ class TrainerConfig:
     """
 
     max_steps: int = 300
+    equal: Annotated[str, Use.SOURCE] = "steps"
     accelerator: Annotated[str, Use.PLACE] = "auto"
     devices: Annotated[int, Use.PLACE] = 1
     strategy: Annotated[str, Use.PLACE] = "auto"
@@ -113,6 +119,7 @@ class TrainerConfig:
         for name, value in vars(self).items():
             if type(value) is int:
                 _check_positive(f"trainer.{name}", value)
+        _one_of("trainer.equal", self.equal, EQUAL)
         _one_of("trainer.precision", self.precision, PRECISIONS)
         _one_of("trainer.accelerator", self.accelerator, ACCELERATORS)
         _one_of("trainer.strategy", self.strategy, STRATEGIES)

@@ -138,6 +138,7 @@ def _costs(config: RunConfig, history: History) -> dict[str, Any]:
         "eval_context": config.model.context_length,
         "steps": history.last_step,
         "tokens": tokens,
+        "equal": config.trainer.equal,
         "parameters": {**total, **ledger.parts},
         "ffn_width": ledger.ffn_width,
         "match": config.model.match,

@@ -40,7 +40,7 @@ from lm_experiments.model import Choice, ModelConfig, build_model, choose, sketc
         ),
         ({"attention_pattern": ["near"]}, "has 'near'; its entries can be local or global"),
         ({"attention_pattern": ["local"] * 3}, "which do not divide model.n_layers=4"),
-        ({"match": "flop"}, "model.match=flop is not known; it can be params, flops, none"),
+        ({"match": "flop"}, "model.match=flop is not known; it can be params, flops, total, none"),
     ],
 )
 def test_impossible_sizes(changes: dict[str, Any], message: str) -> None:

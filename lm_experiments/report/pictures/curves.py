@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from statistics import fmean
 from typing import TYPE_CHECKING, Literal
 
-from lm_experiments.report.collect import Run
+from lm_experiments.report.collect import VAL_LOSS, Run
 from lm_experiments.report.pictures.figure import (
     FAINT,
     INK,
@@ -21,10 +20,10 @@ from lm_experiments.report.pictures.figure import (
     wrapped,
 )
 from lm_experiments.report.statistics.contrasts import summarize
-from lm_experiments.report.style import AXES, FLOPS, SECONDS, STEPS, TOKENS
+from lm_experiments.report.style import AXES, FLOPS, STEPS, TOKENS
 from lm_experiments.report.table.columns import si
 from lm_experiments.report.table.rows import Row, Table
-from lm_experiments.rundir.metrics import read_rows
+from lm_experiments.rundir.metrics import read_curve
 from lm_experiments.rundir.names import METRICS
 from lm_experiments.rundir.results import WAITING
 
@@ -32,7 +31,6 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
-VAL_LOSS = "val/loss"
 WIDTH, PANEL_HEIGHT = 10.0, 5.33
 MOST_LABELS = 24
 # The panel leaves out this much of training, whose drop would flatten what comes after.
@@ -105,13 +103,7 @@ def scales_of(runs: Sequence[Run], against: str) -> dict[Path, float] | None:
     """
     if against == STEPS:
         return None
-    return {run.directory: worth for run in runs if (worth := _worth(run, against))}
-
-
-def _worth(run: Run, against: str) -> float | None:
-    result = run.result
-    whole = {TOKENS: result.tokens, FLOPS: result.train_flops, SECONDS: result.seconds}[against]
-    return whole / result.steps if whole and result.steps else None
+    return {run.directory: worth for run in runs if (worth := run.per_step(against))}
 
 
 def _notes(table: Table, curves: Sequence[Curve]) -> list[str]:
@@ -176,17 +168,10 @@ def focus(curves: Sequence[Curve]) -> tuple[tuple[float, float], tuple[float, fl
 
 
 def _history(run: Run, scales: dict[Path, float] | None, key: str) -> dict[float, float]:
-    # A resumed run logs some steps twice; the later row is the one it went on from.
     scale = 1.0 if scales is None else scales.get(run.directory)
     if scale is None:
         return {}
-    rows = read_rows(run.directory / METRICS, key)
-    pairs = [(row["step"], row.get(key)) for row in rows]
-    return {
-        step * scale: float(loss)
-        for step, loss in pairs
-        if isinstance(loss, (int, float)) and math.isfinite(loss)
-    }
+    return {step * scale: loss for step, loss in read_curve(run.directory / METRICS, key).items()}
 
 
 def _label(row: Row, final: float) -> str:

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 from lm_experiments.errors import InputError
 from lm_experiments.report.statistics.compare import Comparison
 from lm_experiments.report.statistics.contrasts import Contrast, Summary
+from lm_experiments.report.statistics.to_loss import to_loss_text
 from lm_experiments.report.statistics.verdicts import (
     BETTER,
     EQUIVALENT,
@@ -20,6 +21,7 @@ from lm_experiments.report.statistics.verdicts import (
     WORSE,
 )
 from lm_experiments.report.style import DIGITS
+from lm_experiments.report.table.cost_notes import TO_LOSS, equal_in, to_baseline
 from lm_experiments.report.table.fit import ANYWHERE, AT_SPACES, IMPORTANT, NEVER
 from lm_experiments.report.table.published import of_row, published_text, verdict_text
 from lm_experiments.report.table.rows import Row, Table
@@ -73,7 +75,7 @@ def columns(
     """
     axes = [_level_column(i, axis) for i, axis in enumerate(table.axes) if by_axis]
     label = Column("arm", lambda row: row.arm, right=False, breaks=ANYWHERE)
-    known = [*_losses(table), *_compared(table), *_costs(table)]
+    known = [*_losses(table), *_compared(table), *_costs(table), *_equal_cost(table)]
     if titles is None:
         return [*(axes or [label]), *(column for column in known if column.shown)]
     by_title = {column.title: column for column in known}
@@ -330,6 +332,20 @@ def _costs(table: Table) -> list[Column]:
             printed=not judged and any(row.outcome != OK for row in table.rows),
         ),
     ]
+
+
+def _equal_cost(table: Table) -> list[Column]:
+    """What an arm is equal in to its reference, and what it takes to the baseline's loss."""
+    to_loss = [
+        Column(f"{said} to baseline", _to_loss(table, against), printed=False, shown=False)
+        for against, said in TO_LOSS.items()
+    ]
+    same = Column("equal", lambda row: ", ".join(equal_in(table, row)) or NOTHING, shown=False)
+    return [replace(same, right=False, breaks=AT_SPACES), *to_loss]
+
+
+def _to_loss(table: Table, against: str) -> Callable[[Row], str]:
+    return lambda row: to_loss_text(to_baseline(table, row, against)) or NOTHING
 
 
 def _p_column(title: str, name: str, table: Table, rank: int, printed: bool = True) -> Column:

@@ -12,6 +12,7 @@ from typing import Any
 
 from lm_experiments.errors import InputError
 from lm_experiments.report.collect import Run, Sweep
+from lm_experiments.rundir.results import STEPS
 from lm_experiments.rundir.sweeps import SweepRow
 
 HASH_CHARACTERS = 12
@@ -27,13 +28,15 @@ _BATCHING = ("data.batch_size", "data.eval_batch_size")
 class Shared:
     """Something all runs of a table share: `keys` are the overrides that change it on purpose.
 
-    `trained` restricts it to runs that reached their end, as a failed run stops short of it.
+    `trained` restricts it to runs that reached their end, as a failed run stops short of it. It is
+    `budgeted` where arms may differ in it so as to be equal in something else.
     """
 
     name: str
     reason: str
     keys: tuple[str, ...] = ()
     trained: bool = False
+    budgeted: bool = False
 
     def value(self, run: Run) -> str | None:
         """The run's value as text, a hash by its beginning."""
@@ -74,6 +77,7 @@ SHARED = (
         "they did not train on the same budget",
         ("trainer.max_steps", "trainer", "data.batch_size", "data", *_SIZES),
         trained=True,
+        budgeted=True,
     ),
     Shared("code", "what they ran is not the same program"),
 )
@@ -182,8 +186,14 @@ def _on_purpose(runs: Sequence[Run], shared: Shared) -> bool:
     values: dict[tuple[str, ...], set[str]] = {}
     for run in runs:
         if (value := shared.value(run)) is not None:
-            values.setdefault(_purpose(run, shared.keys), set()).add(value)
+            arm = (run.arm,) if shared.budgeted and has_equal_budget(run) else ()
+            values.setdefault((*_purpose(run, shared.keys), *arm), set()).add(value)
     return all(len(same) == 1 for same in values.values())
+
+
+def has_equal_budget(run: Run) -> bool:
+    """Whether a run's steps were set so that it costs as much as the baseline."""
+    return run.result.equal not in (None, STEPS)
 
 
 def _purpose(run: Run, keys: Iterable[str]) -> tuple[str, ...]:

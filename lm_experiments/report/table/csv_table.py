@@ -7,6 +7,7 @@ import io
 from typing import TYPE_CHECKING
 
 from lm_experiments.report.statistics.contrasts import Summary
+from lm_experiments.report.table.cost_notes import TO_LOSS, equal_in, to_baseline
 from lm_experiments.report.table.published import of_row, published_text, verdict_text
 from lm_experiments.report.table.rows import Row, Table
 
@@ -70,6 +71,7 @@ def _record(row: Row, table: Table) -> dict[str, object]:
         "non_embedding": row.first("non_embedding"),
         "flops_per_token": row.first("flops_per_token"),
         "tokens_per_second": row.mean("tokens_per_second"),
+        **_cost_record(row, table),
         "outcome": row.outcome,
     }
 
@@ -86,6 +88,18 @@ def _tuning_record(row: Row, key: str, metric: str) -> dict[str, object]:
         **_statistics(f"common_{metric}", common.loss if common else None),
         "common_n": len(common.usable) if common else None,
     }
+
+
+def _cost_record(row: Row, table: Table) -> dict[str, object]:
+    """What the arm is equal in, and what it takes to the baseline's loss, as ratios."""
+    record: dict[str, object] = {"equal": ", ".join(equal_in(table, row)) or None}
+    fields = {"": "ratio", "_low_95": "low", "_high_95": "high"}
+    for against in TO_LOSS:
+        found = to_baseline(table, row, against)
+        record["reached_baseline"] = found.reached if found else None
+        for end, field in fields.items():
+            record[f"{against}_to_baseline{end}"] = getattr(found, field, None)
+    return record
 
 
 def _published_record(row: Row, table: Table) -> dict[str, object]:

@@ -14,6 +14,7 @@ from lm_experiments.report.statistics.power import POWER
 from lm_experiments.report.statistics.trend import PARTS
 from lm_experiments.report.statistics.verdicts import LEVEL
 from lm_experiments.report.table.columns import UNITS
+from lm_experiments.report.table.cost_notes import TO_LOSS, equal_in, realised, to_baseline
 from lm_experiments.report.table.effects import effect_notes
 from lm_experiments.report.table.ladder import ladder_notes
 from lm_experiments.report.table.notes import headline, notes
@@ -145,12 +146,20 @@ def _arm(row: Row, table: Table) -> dict[str, Any]:
         "outcome": row.outcome,
         "verdict": row.comparison.verdict if row.comparison else None,
         **{key: row.first(key) for key in _ARM_KEYS},
+        "equal": equal_in(table, row),
+        "cost": realised(table, row),
+        "to_baseline": _to_baseline(row, table),
         "chosen": asdict(row.chosen) if row.chosen else None,
         "tuned": asdict(row.tuned) if row.tuned else None,
         "main": _side(row.main),
         "common": _side(row.common) if row.common else None,
         "trials": [_run(run) for run in table.sweep.trials if run.arm == row.arm],
     }
+
+
+def _to_baseline(row: Row, table: Table) -> dict[str, Any]:
+    found = {against: to_baseline(table, row, against) for against in TO_LOSS}
+    return {against: asdict(item) for against, item in found.items() if item}
 
 
 def _side(side: Side) -> dict[str, Any]:

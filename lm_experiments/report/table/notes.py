@@ -17,6 +17,7 @@ from lm_experiments.report.table.columns import (
     within_text,
 )
 from lm_experiments.report.table.comparable import count_text, short_hash
+from lm_experiments.report.table.cost_notes import cost_notes
 from lm_experiments.report.table.published import claim_notes
 from lm_experiments.report.table.rows import Table, first_words
 from lm_experiments.report.table.text_notes import text_notes
@@ -83,6 +84,7 @@ def notes(table: Table) -> list[str]:
         *_reading(table),
         *_rule(table),
         *_other_contrasts(table),
+        *cost_notes(table),
         *claim_notes(table),
         *text_notes(table),
         *_tuning(table),

@@ -4,12 +4,18 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
+from itertools import chain
 
 from lm_experiments.report.collect import Run
 from lm_experiments.report.statistics.compare import SAME_RUNS
 from lm_experiments.report.statistics.tuning import FEWEST_TUNING_SEEDS
 from lm_experiments.report.statistics.verdicts import CHANGES_NOTHING
-from lm_experiments.report.table.comparable import Difference, differences, short_hash
+from lm_experiments.report.table.comparable import (
+    Difference,
+    differences,
+    has_equal_budget,
+    short_hash,
+)
 from lm_experiments.report.table.rows import Table
 from lm_experiments.rundir.results import DEGRADED
 
@@ -37,7 +43,9 @@ def listed(values: Iterable[str], limit: int = LISTED) -> str:
 def _conditions(table: Table) -> Iterator[str]:
     """What the runs were not trained and measured alike in."""
     for found in differences(table.sweep):
-        if _declared_by_rung(table, found):
+        equal = found.shared.budgeted and any(map(has_equal_budget, chain(*found.groups.values())))
+        if equal or _declared_by_rung(table, found):
+            # What they are equal in instead is said beside the verdicts.
             continue
         counts = {value: len(runs) for value, runs in found.groups.items()}
         cause = ", as their arms declare" if found.on_purpose else ""
