@@ -12,7 +12,7 @@ import torch
 from lm_experiments.benchmark.lightning_run import run_config
 from lm_experiments.benchmark.rounds import Measurement, device, measure, timed
 from lm_experiments.benchmark.step import PlainStep
-from lm_experiments.data import EvaluationBatches, TrainingBatches, prepare
+from lm_experiments.data import prepare
 from lm_experiments.model import build_model
 from lm_experiments.training.allocation import keep_freed_memory
 from lm_experiments.training.config import BatchConfig, RunConfig, TrainerConfig
@@ -36,9 +36,9 @@ def compare(config: RunConfig, rounds: int) -> Measurement:
     model = build_model(config.model, config.seed).to(place)
     step = PlainStep(model, model.loss, find_device(config).micro_batch_size, config.optimizer)
     length = config.model.context_length
-    batches = TrainingBatches(data.train.tokens, length, config.data.batch_size, config.seed)
-    held_out = EvaluationBatches(data.val.tokens, length, config.data.eval_batch_size)
-    batch = [part.to(place) for part in batches[0]]
+    batches = data.train.training(length, config.data.batch_size, config.seed)
+    held_out = data.val.once(length, config.data.eval_batch_size)
+    batch = [part.to(place) for part in batches.batch(0)]
 
     @torch.no_grad()
     def _validate() -> None:
@@ -48,7 +48,7 @@ def compare(config: RunConfig, rounds: int) -> Measurement:
     train = timed(lambda: [step(*batch) for _ in range(STEPS)])
     timings = measure({STEP: train, PASS: timed(_validate)}, rounds)
     return Measurement(
-        f"The default run, whose validation set has {len(data.val.tokens):,} tokens.",
+        f"The default run, whose validation set has {data.val.positions + 1:,} tokens.",
         timings,
         rounds,
         notes=[_share(config.trainer, *(timing.seconds for timing in timings))],

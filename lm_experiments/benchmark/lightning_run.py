@@ -12,7 +12,7 @@ from lightning.pytorch import Callback, Trainer
 
 from lm_experiments.benchmark.rounds import Measurement, summarise
 from lm_experiments.benchmark.step import PlainStep
-from lm_experiments.data import PreparedData, TrainingBatches, prepare
+from lm_experiments.data import PreparedData, prepare
 from lm_experiments.model import ModelConfig, build_model
 from lm_experiments.registry import choose
 from lm_experiments.rundir.identity import Identity
@@ -124,7 +124,5 @@ def _bare_steps(config: RunConfig, data: PreparedData) -> Callable[[int], object
     """Return a function that does the plain step of a step number, including its batch."""
     model = build_model(config.model, config.seed)
     step = PlainStep(model, model.loss, find_device(config).micro_batch_size, config.optimizer)
-    batches = TrainingBatches(
-        data.train.tokens, config.model.context_length, config.data.batch_size, config.seed
-    )
-    return lambda number: step(*batches[number])
+    batches = data.train.training(config.model.context_length, config.data.batch_size, config.seed)
+    return lambda number: step(*batches.batch(number))

@@ -15,7 +15,7 @@ from lm_experiments.cli.help import offer_preparation_help
 from lm_experiments.data import overlap_lines, prepare
 from lm_experiments.errors import InputError
 from lm_experiments.rundir.parse import build
-from lm_experiments.rundir.words import counted, duration, size
+from lm_experiments.rundir.words import duration
 from lm_experiments.study.plan import plain
 from lm_experiments.training.config import BatchConfig, build_choice
 
@@ -46,13 +46,8 @@ def prepare_job(config: DictConfig) -> None:
     except (ValueError, OSError) as error:
         # Hydra would print of its own before it.
         refuse(error, sys.argv[1:])
-    for side, store in {"train": prepared.train, **prepared.held_out}.items():
-        words = [f"{side}: {len(store.tokens):,} tokens"]
-        if store.documents is not None:
-            words.append(counted(store.documents, "document"))
-        if store.bytes is not None:
-            words.append(f"{store.bytes:,} bytes of text ({size(store.bytes)})")
-        print(", ".join(words))
+    for side, part in {"train": prepared.train, **prepared.held_out}.items():
+        print(f"{side}: {part.description}")
     print(*overlap_lines(prepared.overlaps, prepared.held_out), sep="\n")
     print(f"vocabulary: {prepared.tokenizer.vocab_size:,}; data hash: {prepared.data_hash[:8]}")
     print(f"ready after {duration(time.monotonic() - started)} in {prepared.directory}")

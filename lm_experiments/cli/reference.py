@@ -7,7 +7,7 @@ import itertools
 import re
 import types
 import typing
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -82,10 +82,12 @@ def entries() -> list[Entry]:
     ]
 
 
-def by_section(listed: list[Entry]) -> Iterator[tuple[str, list[Entry]]]:
-    """Yield each section's title with its keys, in their order."""
-    for title, group in itertools.groupby(listed, lambda entry: entry.section):
-        yield title, list(group)
+def by_section(listed: list[Entry]) -> list[tuple[str, list[Entry]]]:
+    """Return each section's title with its keys, in the order of its first key."""
+    sections: dict[str, list[Entry]] = {}
+    for entry in listed:
+        sections.setdefault(entry.section, []).append(entry)
+    return list(sections.items())
 
 
 def all_groups() -> list[str]:

@@ -7,6 +7,9 @@
    have tokenized.
 4. `prepare` does all of this once, under a lock, and caches the result.
 5. `TrainingBatches` gives the batch of any step, `EvaluationBatches` the whole split once.
+
+Synthetic tasks (`tasks`) have no text and no files: `problems` draws their batches. A `Source` is
+either, one part of what is trained or evaluated on.
 """
 
 from __future__ import annotations
@@ -21,6 +24,8 @@ from lm_experiments.data.config import PARTS, DataConfig, check_pair
 from lm_experiments.data.corpora import Documents, content_hash, load_documents
 from lm_experiments.data.overlap import overlap_lines
 from lm_experiments.data.prepare import PreparedData, prepare
+from lm_experiments.data.problems import chance
+from lm_experiments.data.sources import Endless, Once, Source
 from lm_experiments.data.split import Split, split_documents
 from lm_experiments.data.store import TokenStore
 from lm_experiments.data.tokenizers import (
@@ -35,12 +40,16 @@ __all__ = [
     "PARTS",
     "DataConfig",
     "Documents",
+    "Endless",
     "EvaluationBatches",
+    "Once",
     "PreparedData",
+    "Source",
     "Split",
     "TokenStore",
     "Tokenizer",
     "TrainingBatches",
+    "chance",
     "check_pair",
     "content_hash",
     "files_hash",

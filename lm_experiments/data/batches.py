@@ -7,12 +7,12 @@ from collections.abc import Iterator
 
 import numpy as np
 import torch
-from torch import Tensor
 from torch.utils.data import Dataset
 
 from lm_experiments.data.hashing import keyed_generator
 from lm_experiments.data.order import WindowIds, permuted
-from lm_experiments.data.store import ShardedTokens, Tokens
+from lm_experiments.data.sources import Batch
+from lm_experiments.data.tokens import ShardedTokens, Tokens
 from lm_experiments.errors import InputError
 
 logger = logging.getLogger(__name__)
@@ -22,15 +22,13 @@ TABLE_WINDOWS = 1 << 22
 IGNORE_INDEX = -100
 """The target of positions that do not count."""
 
-Batch = tuple[Tensor, Tensor]
-
 
 def windows(token_count: int, context_length: int) -> int:
     """Return the number of non-overlapping windows of T inputs and T targets, (N - 1) // T.
 
     Raises `InputError` if there is none.
     """
-    _check_positive("model.context_length", context_length)
+    check_positive("model.context_length", context_length)
     if token_count <= context_length:
         shorter = max(token_count - 1, 0)
         remedy = f"type model.context_length={shorter} or less, or choose a longer corpus"
@@ -54,7 +52,7 @@ class TrainingBatches(Dataset[Batch]):
         self, tokens: Tokens | ShardedTokens, context_length: int, batch_size: int, seed: int
     ) -> None:
         """Divide `tokens` into windows; raises `InputError` if there are too few."""
-        _check_positive("data.batch_size", batch_size)
+        check_positive("data.batch_size", batch_size)
         self.windows = windows(len(tokens), context_length)
         self.context_length = context_length
         self.batch_size = batch_size
@@ -66,15 +64,7 @@ class TrainingBatches(Dataset[Batch]):
 
     def window_ids(self, step: int, rank: int = 0, world_size: int = 1) -> WindowIds:
         """Return the window indices of a rank's part of the batch, shape (batch / world,)."""
-        _check_rank(rank, world_size)
-        if step < 0:
-            raise InputError(f"step {step} is negative; steps count from 0")
-        if self.batch_size % world_size:
-            raise InputError(
-                f"data.batch_size={self.batch_size} cannot be shared by {world_size} devices; "
-                f"type a multiple of {world_size}"
-            )
-        share = self.batch_size // world_size
+        share = share_of_batch(self.batch_size, step, rank, world_size)
         first = step * self.batch_size + rank * share
         epochs, offsets = np.divmod(np.arange(first, first + share), self.windows)
         ids = np.empty(share, dtype=np.int64)
@@ -134,9 +124,9 @@ class EvaluationBatches(Dataset[Batch]):
 
         `most` leaves evenly spaced windows of about so many targets, whatever the batches.
         """
-        _check_positive("model.context_length", context_length)
-        _check_positive("data.eval_batch_size", batch_size)
-        _check_rank(rank, world_size)
+        check_positive("model.context_length", context_length)
+        check_positive("data.eval_batch_size", batch_size)
+        check_rank(rank, world_size)
         if len(tokens) < 2:
             raise InputError(
                 f"the corpus has {len(tokens)} tokens but evaluation needs at least 2; "
@@ -146,8 +136,7 @@ class EvaluationBatches(Dataset[Batch]):
         self.batch_size = batch_size
         self._tokens = _as_plain_array(tokens)
         count = -(-(len(tokens) - 1) // context_length)
-        taken = count if most is None else min(count, -(-most // context_length))
-        self._windows = (np.arange(taken) * count // taken)[rank::world_size]
+        self._windows = evenly_spaced(count, context_length, most)[rank::world_size]
 
     def __len__(self) -> int:
         return -(-len(self._windows) // self.batch_size)
@@ -179,11 +168,33 @@ def _as_plain_array(tokens: Tokens | ShardedTokens) -> Tokens | ShardedTokens:
     return tokens if isinstance(tokens, ShardedTokens) else np.asarray(tokens)
 
 
-def _check_positive(key: str, value: int) -> None:
+def evenly_spaced(count: int, length: int, most: int | None) -> WindowIds:
+    """Return all of `count` sequences of a length, or those that make about `most` positions."""
+    taken = count if most is None else min(count, -(-most // length))
+    chosen: WindowIds = np.arange(taken) * count // taken
+    return chosen
+
+
+def share_of_batch(batch_size: int, step: int, rank: int, world_size: int) -> int:
+    """Return the sequences of a rank's part of a step's batch; `InputError` where it has none."""
+    check_rank(rank, world_size)
+    if step < 0:
+        raise InputError(f"step {step} is negative; steps count from 0")
+    if batch_size % world_size:
+        raise InputError(
+            f"data.batch_size={batch_size} cannot be shared by {world_size} devices; "
+            f"type a multiple of {world_size}"
+        )
+    return batch_size // world_size
+
+
+def check_positive(key: str, value: int) -> None:
+    """Raise `InputError` for a value below 1."""
     if value < 1:
         raise InputError(f"{key}={value} must be at least 1; type {key}=1 or more")
 
 
-def _check_rank(rank: int, world_size: int) -> None:
+def check_rank(rank: int, world_size: int) -> None:
+    """Raise `InputError` for a rank that is not one of so many."""
     if not 0 <= rank < world_size:
         raise InputError(f"rank {rank} is not one of {world_size}; give 0 to {world_size - 1}")

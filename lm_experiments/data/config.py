@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import dataclasses
 import re
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Annotated, Any
 
+from lm_experiments.data.tasks import TASKS, TaskConfig
 from lm_experiments.errors import InputError
 from lm_experiments.fields import Use
 from lm_experiments.registry import Choice, component
@@ -35,6 +36,7 @@ CORPORA: dict[str, tuple[str, ...]] = {
     "openwebtext": _STREAMED,
     "fineweb_edu": _STREAMED,
     "wikitext103": _STREAMED,
+    **dict.fromkeys(TASKS, ()),
 }
 """Every corpus by name, with the options it reads beside those of the split."""
 
@@ -54,7 +56,7 @@ class DataConfig:
     """One corpus, and how it is divided into training, validation and test text.
 
     Attributes:
-        name: the corpus: kjv, text, tokens, hf, or a dataset known by name.
+        name: the corpus: kjv, text, tokens, hf, a dataset known by name, or a synthetic task.
         path: a file, folder or glob of text; the folder of ``.bin`` files for tokens; the file of
             tiny Shakespeare, or the folder with a copy of a dataset, null to download it.
         separator: cuts text files into documents; \\n, \\r and \\t in it are line breaks and a tab.
@@ -77,6 +79,7 @@ class DataConfig:
         text_column: the column that holds the text; null is text.
         max_documents: the most documents read of each split, from its beginning; null reads all.
         max_bytes: the most UTF-8 bytes read of each split, in whole documents; null reads all.
+        task: the problems of a synthetic task.
     """
 
     name: str = "kjv"
@@ -96,6 +99,7 @@ class DataConfig:
     text_column: str | None = None
     max_documents: int | None = None
     max_bytes: int | None = None
+    task: Annotated[TaskConfig, Use.SOURCE] = field(default_factory=TaskConfig)
 
     def __post_init__(self) -> None:
         for option, known in (("name", CORPORA), ("split", ("document", "tail", "auto"))):
@@ -127,18 +131,30 @@ class DataConfig:
                     "there is"
                 )
         self._check_read()
+        self._check_task()
         self._check_source()
         self._check_division()
 
     @property
     def parts(self) -> tuple[str, ...]:
         """The names of the parts the corpus is divided into, of `PARTS`."""
-        return tuple(part for part in PARTS if part != "test" or self.test_fraction)
+        tested = self.task.test_largest if self.is_task else self.test_fraction
+        return tuple(part for part in PARTS if part != "test" or tested)
+
+    @property
+    def is_task(self) -> bool:
+        """Whether it is a synthetic task, in which only answers are targets."""
+        return self.name in TASKS
+
+    @property
+    def has_text(self) -> bool:
+        """Whether there is text, which a tokenizer can encode and which has documents."""
+        return self.name != "tokens" and not self.is_task
 
     @property
     def divided(self) -> bool:
         """Whether the corpus comes with validation text of its own."""
-        return self.name == "tokens" or self.val_split is not None
+        return not self.has_text or self.val_split is not None
 
     @property
     def drawn_by(self) -> dict[str, Any]:
@@ -160,6 +176,16 @@ class DataConfig:
                     f"type data={reader} to use it"
                 )
 
+    def _check_task(self) -> None:
+        if self.is_task:
+            return self.task.check(self.name)
+        for option, value in vars(self.task).items():
+            if value != getattr(TaskConfig(), option):
+                raise InputError(
+                    f"data.task.{option}={value} is not read by data={self.name}; type "
+                    f"data={' or data='.join(TASKS)} to use it"
+                )
+
     def _check_source(self) -> None:
         if self.name in ("text", "tokens") and not self.path:
             what = "a file, a folder or a glob" if self.name == "text" else "a folder of .bin files"
@@ -176,16 +202,17 @@ class DataConfig:
             )
 
     def _check_division(self) -> None:
-        if self.name == "tokens" and self.test_fraction:
+        if self.test_fraction and not self.has_text:
             raise InputError(
-                f"data.test_fraction={self.test_fraction} cannot be cut from data=tokens, whose "
-                "documents are not known; type data.test_fraction=0"
+                f"data.test_fraction={self.test_fraction} cannot be cut from data={self.name}, "
+                "whose documents are not known; type data.test_fraction=0"
+                + (", and data.task.test_largest= for a test" if self.is_task else "")
             )
         for option, default in self.drawn_by.items() if self.divided else ():
             raise InputError(
                 f"data.{option}={getattr(self, option)!r} is not read, since the corpus has "
                 f"validation text of its own; type data.{option}={default}"
-                + ("" if self.name == "tokens" else ", or data.val_split=null to draw it")
+                + (", or data.val_split=null to draw it" if self.has_text else "")
             )
         if self.name not in STREAMED:
             return
@@ -210,6 +237,13 @@ class DataConfig:
 
 def check_pair(data: DataConfig, tokenizer: Choice) -> None:
     """Raise `InputError` where the tokenizer cannot serve the corpus."""
+    if data.is_task != (tokenizer.name == "symbols"):
+        raise InputError(
+            f"tokenizer={tokenizer.name} does not go with data={data.name}; type "
+            f"tokenizer={'symbols' if data.is_task else 'bpe'}."
+        )
+    if data.is_task:
+        return
     kind: Any = component("tokenizer", tokenizer.name).build
     if data.name == "tokens" and kind.learns_from_text:
         raise InputError(

@@ -5,7 +5,8 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
-from lm_experiments.data.store import CHUNK_TOKENS, ShardedTokens, Tokens
+from lm_experiments.data.store import CHUNK_TOKENS
+from lm_experiments.data.tokens import ShardedTokens, Tokens
 
 
 def document_ends(tokens: Tokens | ShardedTokens, end_of_text: int) -> NDArray[np.int64]:

@@ -120,7 +120,7 @@ class PartText:
         return Overlap(*documents, *self._sequences.found_in(train._sequences))
 
 
-def overlap_lines(overlaps: Mapping[str, Overlap], parts: Iterable[str]) -> list[str]:
+def overlap_lines(overlaps: Mapping[str, Overlap | str], parts: Iterable[str]) -> list[str]:
     """Return a line for each held-out part; `overlaps` lacks those of which it is not known."""
     unknown = (
         "how much of it occurs in training is not known, as it came as tokens or was prepared by "

@@ -22,9 +22,13 @@ from lm_experiments.data.encode_corpus import (
 from lm_experiments.data.hashing import hash_of
 from lm_experiments.data.hub import source_key
 from lm_experiments.data.overlap import Overlap
+from lm_experiments.data.problems import OVERLAP, Problems, task_hash
+from lm_experiments.data.sources import Source
 from lm_experiments.data.store import VERSION, TokenStore
+from lm_experiments.data.tasks import TASKS
 from lm_experiments.data.token_files import open_token_files
 from lm_experiments.data.tokenizers import (
+    SymbolTokenizer,
     Tokenizer,
     files_hash,
     is_exact,
@@ -40,24 +44,24 @@ logger = logging.getLogger(__name__)
 
 @dataclass(frozen=True)
 class PreparedData:
-    """The token store of each part with the tokenizer that encoded them.
+    """Each part, a token store or the problems of a task, with the tokenizer of its ids.
 
     `test` is None where no test text is asked for. `data_hash` is the content hash of the corpus.
-    `directory` is the cached folder, or for `data=tokens` the folder of the token files. `overlaps`
-    says what of a held-out part occurs in training, by the part's name; it lacks parts of which it
-    is not known.
+    `directory` is the cached folder, for `data=tokens` the folder of the token files, and the cache
+    itself for a task, which keeps nothing. `overlaps` says what of a held-out part occurs in
+    training, by the part's name; it lacks parts of which it is not known.
     """
 
-    train: TokenStore
-    val: TokenStore
+    train: Source
+    val: Source
     tokenizer: Tokenizer
     data_hash: str
     directory: Path
-    overlaps: Mapping[str, Overlap] = field(default_factory=dict)
-    test: TokenStore | None = None
+    overlaps: Mapping[str, Overlap | str] = field(default_factory=dict)
+    test: Source | None = None
 
     @property
-    def held_out(self) -> dict[str, TokenStore]:
+    def held_out(self) -> dict[str, Source]:
         """The parts that are not trained on, by name."""
         stores = {"val": self.val, "test": self.test}
         return {part: store for part, store in stores.items() if store is not None}
@@ -70,6 +74,8 @@ def prepare(data: DataConfig, tokenizer: Choice, cache_dir: Path) -> PreparedDat
     `InputError` if the text cannot be read, split or encoded.
     """
     check_pair(data, tokenizer)
+    if data.is_task:
+        return _problems(data, cache_dir)
     if data.name == "tokens":
         built = train_tokenizer((), tokenizer)
         train, val, tokens_hash = open_token_files(data, built, cache_dir)
@@ -96,7 +102,7 @@ def prepare(data: DataConfig, tokenizer: Choice, cache_dir: Path) -> PreparedDat
                 _build(data, tokenizer, directory, key)
                 prepared = _open(directory, data.parts)
     for part, store in prepared.held_out.items():
-        if store.altered:
+        if isinstance(store, TokenStore) and store.altered:
             logger.warning(
                 "%d of %d %s documents do not come back from their tokens, since tokenizer=%s "
                 "changes text or lacks characters; what is lost costs no bits, so bits per byte "
@@ -107,6 +113,17 @@ def prepare(data: DataConfig, tokenizer: Choice, cache_dir: Path) -> PreparedDat
                 tokenizer.name,
             )
     return prepared
+
+
+def _problems(data: DataConfig, cache_dir: Path) -> PreparedData:
+    parts = {part: Problems(data.name, data.task, part) for part in data.parts}
+    return PreparedData(
+        **parts,
+        tokenizer=SymbolTokenizer(TASKS[data.name](data.task).ids),
+        data_hash=task_hash(data.name, data.task),
+        directory=cache_dir,
+        overlaps=dict.fromkeys(parts, OVERLAP),
+    )
 
 
 def _make_writable(cache_dir: Path) -> None:

@@ -5,49 +5,25 @@ from __future__ import annotations
 import json
 import os
 import zlib
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
+from lm_experiments.data.batches import EvaluationBatches, TrainingBatches, windows
 from lm_experiments.data.file_cache import Facts, cached_scan
 from lm_experiments.data.tokenizers.base import Ids, Tokenizer
+from lm_experiments.data.tokens import ShardedTokens, Tokens
 from lm_experiments.errors import InputError
+from lm_experiments.rundir.words import counted, size
 
 MAGIC = b"LMTOKENS"
 VERSION = 2
 HEADER_BYTES = 1024
 # Tokens per read when a store is checked, since it may be larger than memory.
 CHUNK_TOKENS = 1 << 24
-
-Tokens = NDArray[np.unsignedinteger[Any]]
-
-
-class ShardedTokens:
-    """Token arrays of several files that behave like one array of shape (N,)."""
-
-    def __init__(self, parts: Sequence[Tokens]) -> None:
-        self._parts = tuple(parts)
-        self._ends = np.cumsum([len(part) for part in parts])
-
-    def __len__(self) -> int:
-        return int(self._ends[-1])
-
-    def __getitem__(self, where: slice) -> Tokens:
-        """Return a slice with step 1; it is a copy if it spans several files."""
-        start, stop, _ = where.indices(len(self))
-        found = []
-        first = int(np.searchsorted(self._ends, start, side="right"))
-        for part, end in zip(self._parts[first:], self._ends[first:], strict=True):
-            begin = int(end) - len(part)
-            if begin >= stop:
-                break
-            found.append(part[max(start - begin, 0) : stop - begin])
-        return found[0] if len(found) == 1 else np.concatenate(found or [self._parts[0][:0]])
-
 
 DTYPES: dict[str, np.dtype[np.unsignedinteger[Any]]] = {
     "uint16": np.dtype(np.uint16).newbyteorder("<"),
@@ -72,6 +48,44 @@ class TokenStore:
     vocab_size: int
     tokenizer_fingerprint: str
     altered: int
+
+    @property
+    def positions(self) -> int:
+        """The targets that a whole pass goes through."""
+        return len(self.tokens) - 1
+
+    @property
+    def description(self) -> str:
+        """Its sizes in words."""
+        words = [f"{len(self.tokens):,} tokens"]
+        if self.documents is not None:
+            words.append(counted(self.documents, "document"))
+        if self.bytes is not None:
+            words.append(f"{self.bytes:,} bytes of text ({size(self.bytes)})")
+        return ", ".join(words)
+
+    def length(self, context_length: int) -> int:
+        """Return the length of its windows."""
+        return context_length
+
+    def check(self, context_length: int) -> None:
+        """Raise `InputError` unless a training window can be cut from it."""
+        windows(len(self.tokens), context_length)
+
+    def training(self, context_length: int, batch_size: int, seed: int) -> TrainingBatches:
+        """Return its windows, shuffled, without end."""
+        return TrainingBatches(self.tokens, context_length, batch_size, seed)
+
+    def once(
+        self,
+        context_length: int,
+        batch_size: int,
+        rank: int = 0,
+        world_size: int = 1,
+        most: int | None = None,
+    ) -> EvaluationBatches:
+        """Return its windows in order, once."""
+        return EvaluationBatches(self.tokens, context_length, batch_size, rank, world_size, most)
 
     @classmethod
     def open(

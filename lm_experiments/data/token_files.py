@@ -15,8 +15,9 @@ from lm_experiments.data.config import DataConfig
 from lm_experiments.data.file_cache import Facts, cached_scan
 from lm_experiments.data.hashing import hash_of
 from lm_experiments.data.lfs import check_pulled
-from lm_experiments.data.store import CHUNK_TOKENS, DTYPES, ShardedTokens, Tokens, TokenStore
+from lm_experiments.data.store import CHUNK_TOKENS, DTYPES, TokenStore
 from lm_experiments.data.tokenizers.base import Tokenizer
+from lm_experiments.data.tokens import ShardedTokens, Tokens
 from lm_experiments.errors import InputError
 
 HEADER_INTS = 256

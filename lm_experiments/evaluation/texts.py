@@ -9,10 +9,17 @@ from pathlib import Path
 
 import numpy as np
 
-from lm_experiments.data import DataConfig, Tokenizer, TokenStore, load_documents, split_documents
+from lm_experiments.data import (
+    DataConfig,
+    Source,
+    Tokenizer,
+    TokenStore,
+    load_documents,
+    split_documents,
+)
 from lm_experiments.data.config import STREAMED
 from lm_experiments.data.hub import Dataset, part_of
-from lm_experiments.data.store import ShardedTokens, Tokens
+from lm_experiments.data.tokens import ShardedTokens, Tokens
 from lm_experiments.errors import InputError
 
 # Documents per call of the tokenizer.
@@ -35,9 +42,14 @@ class EncodedText:
     altered: int = 0
 
     @classmethod
-    def of(cls, store: TokenStore) -> EncodedText:
-        """Return the tokens of a store, still memory-mapped."""
-        return cls(store.tokens, store.bytes, store.altered)
+    def of(cls, part: Source) -> EncodedText:
+        """Return the tokens of a store, still memory-mapped; `InputError` for a task."""
+        if not isinstance(part, TokenStore):
+            raise InputError(
+                "the problems of a synthetic task are no text; the accuracy of its runs is in "
+                "their result.json, and a text can be named by --data"
+            )
+        return cls(part.tokens, part.bytes, part.altered)
 
 
 def encode(documents: Iterable[str], tokenizer: Tokenizer) -> EncodedText:
@@ -62,9 +74,9 @@ def documents_to_evaluate(data: DataConfig, cache_dir: Path) -> Iterator[str]:
     Raises:
         InputError: if the corpus cannot be read, or is not text.
     """
-    if data.name == "tokens":
+    if not data.has_text:
         raise InputError(
-            "data=tokens is no text that another tokenizer could encode; leave out --data to "
+            f"data={data.name} is no text that another tokenizer could encode; leave out --data to "
             "evaluate a run on its own tokens"
         )
     if data.name in STREAMED:

@@ -84,6 +84,12 @@ class Transformer(nn.Module):
         hidden, cap = self.hidden(tokens), self.config.logit_softcap
         return losses_and_sum(hidden, self.head.weight, targets, cap)
 
+    def answers(self, tokens: Tensor, targets: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+        """Return what `losses` does, and whether each target (batch, length) is the likeliest."""
+        hidden, cap = self.hidden(tokens), self.config.logit_softcap
+        losses, total = losses_and_sum(hidden, self.head.weight, targets, cap)
+        return losses, total, self.head(hidden).argmax(-1) == targets
+
     def hidden(
         self,
         tokens: Tensor,

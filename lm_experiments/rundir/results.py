@@ -57,6 +57,10 @@ class Result:
         curve_loss: the last point of the validation curve, over ``curve_tokens`` of the set.
         best_val_loss: the lowest point of the curve, at ``best_step``; it is not selected.
         test_loss: nats per token over the test set, which is measured once, after training.
+        accuracy: of a synthetic task, the share of the answers of the validation problems that are
+            right, each after the right ones before it; ``test_accuracy`` is of the test problems.
+        exact_match: the share of the validation problems whose answers are all right.
+        chance: the accuracy of a guess.
         loss_spikes: how often the logged training loss rose by more than 1 nat above its lowest
             before; a spike lasts until it is back below that.
         initial_loss: nats per token of the first training batch.
@@ -94,6 +98,11 @@ class Result:
     test_loss: float | None = None
     test_tokens: int | None = None
     test_bits_per_byte: float | None = None
+    accuracy: float | None = None
+    exact_match: float | None = None
+    test_accuracy: float | None = None
+    test_exact_match: float | None = None
+    chance: float | None = None
     loss_spikes: int | None = None
     initial_loss: float | None = None
     gradient_norm_at_init: float | None = None

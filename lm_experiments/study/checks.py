@@ -15,7 +15,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from lm_experiments.data import TrainingBatches
+from lm_experiments.data import IGNORE_INDEX, TokenStore
 from lm_experiments.errors import InputError
 from lm_experiments.model import ModelConfig, Transformer, build_model, keyed_seed
 from lm_experiments.model.init import multipliers
@@ -79,8 +79,7 @@ def look_at_starts(arms: Mapping[str, PlannedRun]) -> dict[str, Start]:
 def look_at_start(label: str, run: PlannedRun) -> Start:
     """Compute one loss and its gradients; InputError where that raises, as training would."""
     try:
-        inputs, targets = first_batch(run.config, SEQUENCES)
-        return _start(run.config, (inputs[:, :TOKENS], targets[:, :TOKENS]))
+        return _start(run.config, _beginning(run.config, SEQUENCES))
     except Exception as error:
         raise InputError(
             f"Arm {label!r} cannot make its first step: {type(error).__name__}: {error}"
@@ -89,10 +88,17 @@ def look_at_start(label: str, run: PlannedRun) -> Start:
 
 def first_batch(config: RunConfig, sequences: int) -> Windows:
     """Return so many windows of the first batch: inputs and targets, (sequences, length)."""
-    tokens, length = corpus_of(config).train.tokens, config.model.context_length
-    batches = TrainingBatches(tokens, length, config.data.batch_size, config.seed)
-    inputs, targets = batches.batch(0)
+    train, length = corpus_of(config).train, config.model.context_length
+    inputs, targets = train.training(length, config.data.batch_size, config.seed).batch(0)
     return inputs[:sequences], targets[:sequences]
+
+
+def _beginning(config: RunConfig, sequences: int) -> Windows:
+    """Return the beginning of each window of the first batch, as long as it has targets."""
+    inputs, targets = first_batch(config, sequences)
+    has_targets = bool((targets[:, :TOKENS] != IGNORE_INDEX).any())
+    length = TOKENS if has_targets else targets.shape[1]
+    return inputs[:, :length], targets[:, :length]
 
 
 def _full_windows(config: RunConfig) -> Windows:
@@ -102,6 +108,8 @@ def _full_windows(config: RunConfig) -> Windows:
     """
     inputs, targets = first_batch(config, SEQUENCES)
     corpus, length = corpus_of(config), config.model.context_length
+    if not isinstance(corpus.train, TokenStore):
+        return inputs, targets
     text = np.asarray(corpus.train.tokens[:SEARCHED_TOKENS])
     ends = np.flatnonzero(text[1 : len(text) - length] == corpus.tokenizer.end_of_text_id)
     if not len(ends):
@@ -117,7 +125,7 @@ def _start(config: RunConfig, windows: Windows) -> Start:
     # What drops out is the same for all arms, as it is in training.
     torch.manual_seed(keyed_seed(config.seed, "step", 1, 0))
     model.dropout_key.set(keyed_seed(config.seed, "dropout", 1), 0, inputs.device)
-    loss = model.loss(inputs, targets, config.model.z_loss) / targets.numel()
+    loss = model.loss(inputs, targets, config.model.z_loss) / int((targets != IGNORE_INDEX).sum())
     loss.backward()  # type: ignore[no-untyped-call]
     tensors = {n: p.grad for n, p in model.named_parameters() if p.grad is not None}
     squares: dict[str, float] = defaultdict(float)
@@ -227,10 +235,10 @@ def _unchanged(arms: Mapping[str, PlannedRun], labels: Sequence[str]) -> dict[st
 
 
 def _loss_at_start(config: RunConfig) -> float:
-    inputs, targets = first_batch(config, 1)
+    inputs, targets = _beginning(config, 1)
     with torch.no_grad():
         model = build_model(config.model, config.seed).eval()
-        return float(model.loss(inputs[:, :TOKENS], targets[:, :TOKENS]))
+        return float(model.loss(inputs, targets))
 
 
 def _same_on_full_windows(one: PlannedRun, other: PlannedRun) -> bool:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from lm_experiments.data import TrainingBatches
+from lm_experiments.data import IGNORE_INDEX
 from lm_experiments.model import build_model
 from lm_experiments.study.plan import corpus_of
 from lm_experiments.training.config import RunConfig
@@ -29,8 +29,9 @@ class PlainTraining:
         self.optimizer = config.optimizer.build(self.model)
         for group in self.optimizer.param_groups:
             group["lr"] = config.optimizer.lr * group.get("lr_scale", 1.0)
-        tokens, length = corpus_of(config).train.tokens, config.model.context_length
-        self._batches = TrainingBatches(tokens, length, config.data.batch_size, config.seed)
+        self._batches = corpus_of(config).train.training(
+            config.model.context_length, config.data.batch_size, config.seed
+        )
         # Components may draw, as dropout does here.
         torch.manual_seed(config.seed)
 
@@ -42,11 +43,12 @@ class PlainTraining:
     def backward(self, inputs: Tensor, targets: Tensor) -> Tensor:
         """Compute the gradients; return the mean loss in nats per token, a scalar."""
         total = torch.zeros((), device=self.device)
+        counted = int((targets != IGNORE_INDEX).sum())
         for start in range(0, len(inputs), self.micro_batch_size):
             part = slice(start, start + self.micro_batch_size)
             loss = self.model.loss(inputs[part], targets[part], self.config.model.z_loss)
-            (loss / targets.numel()).backward()  # type: ignore[no-untyped-call]
-            total += loss.detach() / targets.numel()
+            (loss / counted).backward()  # type: ignore[no-untyped-call]
+            total += loss.detach() / counted
         return total
 
     def update(self) -> Tensor:

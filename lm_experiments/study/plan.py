@@ -12,11 +12,11 @@ from typing import Any
 
 from omegaconf import DictConfig, OmegaConf
 
-from lm_experiments.data import DataConfig, PreparedData, prepare, windows
+from lm_experiments.data import DataConfig, PreparedData, prepare
 from lm_experiments.errors import InputError
 from lm_experiments.fields import Use, fields_of
 from lm_experiments.launch.task import Task
-from lm_experiments.model import Ledger, count
+from lm_experiments.model import Ledger, count, sketch_model
 from lm_experiments.registry import AXES, Choice
 from lm_experiments.rundir.identity import Identity, write_identity
 from lm_experiments.rundir.names import HASH_END
@@ -157,7 +157,7 @@ def planned(config: RunConfig, spec: RunSpec | None = None) -> PlannedRun:
         ValueError: where the corpus does not serve, or the place is taken by something else.
     """
     data, config = corpus_of(config), with_vocabulary(config)
-    windows(len(data.train.tokens), config.model.context_length)
+    _check_lengths(config, data)
     values = hashed_values(config, data.data_hash, find_device(config).precision)
     identity = hash_of_values(values)
     directory = _place(config, identity, data.data_hash)
@@ -179,6 +179,15 @@ def with_vocabulary(config: RunConfig) -> RunConfig:
     end = tokenizer.end_of_text_id if config.model.document_mask else None
     model = dataclasses.replace(config.model, vocab_size=tokenizer.vocab_size, end_of_text=end)
     return dataclasses.replace(config, model=model)
+
+
+def _check_lengths(config: RunConfig, data: PreparedData) -> None:
+    """Raise `InputError` where the context does not serve the corpus, or its held-out parts."""
+    length = config.model.context_length
+    data.train.check(length)
+    longest = max(part.length(length) for part in data.held_out.values())
+    if longest > length:
+        sketch_model(config.model).position.extend(longest)
 
 
 def distinct(runs: Sequence[PlannedRun]) -> list[PlannedRun]:

@@ -145,7 +145,7 @@ def _tuned_on_what_is_reported(arms: Mapping[str, PlannedRun], study: Study | No
     if study is None or study.tune is None or all(data.test_fraction for data in corpora):
         return []
     remedy = "; type data.test_fraction=0.05 to report the loss on text held out from both"
-    no_text = any(data.name == "tokens" for data in corpora)
+    no_text = not all(data.has_text for data in corpora)
     key = study.tune.key
     return [f"{key} is chosen on the validation text that is reported{'' if no_text else remedy}."]
 

@@ -10,13 +10,7 @@ import torch
 from lightning.pytorch import LightningDataModule, Trainer
 from torch.utils.data import DataLoader, Dataset, Sampler
 
-from lm_experiments.data import (
-    IGNORE_INDEX,
-    EvaluationBatches,
-    PreparedData,
-    TokenStore,
-    TrainingBatches,
-)
+from lm_experiments.data import IGNORE_INDEX, Endless, Once, PreparedData, Source
 from lm_experiments.training.config import RunConfig
 from lm_experiments.training.world import SINGLE_PROCESS, World
 
@@ -41,7 +35,7 @@ class StepsLeft(Sampler[int]):
 class Part(Dataset[Any]):
     """This rank's part of each training batch; the parts are disjoint."""
 
-    def __init__(self, batches: TrainingBatches, world: World) -> None:
+    def __init__(self, batches: Endless, world: World) -> None:
         self.batches = batches
         self.world = world
 
@@ -56,7 +50,7 @@ class EvenBatches(Dataset[Any]):
     counts.
     """
 
-    def __init__(self, own: EvaluationBatches, count: int) -> None:
+    def __init__(self, own: Once, count: int) -> None:
         self.own = own
         self.count = count
 
@@ -85,13 +79,13 @@ class Portion:
 
 def portion_of(config: RunConfig, data: PreparedData) -> Portion | None:
     """Return what the curve of a run is measured on, None for the whole validation text."""
-    asked, whole = config.trainer.val_tokens, len(data.val.tokens) - 1
+    asked, whole = config.trainer.val_tokens, data.val.positions
     return None if asked is None or asked >= whole else Portion(asked, whole)
 
 
 def evaluated_tokens(config: RunConfig, data: PreparedData) -> tuple[int, int]:
     """Return over how many tokens a point of the curve is, and how many follow the last step."""
-    whole, test = len(data.val.tokens), len(data.test.tokens) if data.test else 0
+    whole, test = data.val.positions, data.test.positions if data.test else 0
     portion = portion_of(config, data)
     return (whole, test) if portion is None else (portion.tokens, whole + test)
 
@@ -111,11 +105,8 @@ class Batches(LightningDataModule):
     def train_dataloader(self) -> DataLoader[Any]:
         """Return this process's part of the batch of each step that is left."""
         config = self.config
-        batches = TrainingBatches(
-            self.data.train.tokens,
-            config.model.context_length,
-            config.data.batch_size,
-            config.seed,
+        batches = self.data.train.training(
+            config.model.context_length, config.data.batch_size, config.seed
         )
         assert self.trainer is not None
         steps = StepsLeft(self.trainer, config.trainer.max_steps)
@@ -134,16 +125,15 @@ class Batches(LightningDataModule):
         assert self.data.test is not None
         return self._once(self.data.test)
 
-    def _once(self, store: TokenStore, most: int | None = None) -> DataLoader[Any]:
-        own = self.share(store, self.world.rank, most)
-        batches = EvenBatches(own, len(self.share(store, 0, most)))
+    def _once(self, part: Source, most: int | None = None) -> DataLoader[Any]:
+        own = self.share(part, self.world.rank, most)
+        batches = EvenBatches(own, len(self.share(part, 0, most)))
         return DataLoader(batches, batch_size=None, pin_memory=self.pin_memory)
 
-    def share(self, store: TokenStore, rank: int, most: int | None = None) -> EvaluationBatches:
+    def share(self, part: Source, rank: int, most: int | None = None) -> Once:
         """Return a process's part of the validation or the test set."""
         config = self.config
-        return EvaluationBatches(
-            store.tokens,
+        return part.once(
             config.model.context_length,
             config.data.eval_batch_size,
             rank,

@@ -11,7 +11,7 @@ from lightning.pytorch import Callback, Trainer
 from numpy.typing import NDArray
 from torch import Tensor
 
-from lm_experiments.data import PreparedData, TokenStore
+from lm_experiments.data import PreparedData, Source, TokenStore
 from lm_experiments.data.documents import DocumentSums, document_ends
 from lm_experiments.errors import InputError
 from lm_experiments.rundir.documents import DocumentLosses, write_document_losses
@@ -52,14 +52,14 @@ class KeepDocumentLosses(Callback):
         assert self.batches.data.test is not None
         self._write(self.batches.data.test, pl_module.device)
 
-    def _write(self, store: TokenStore, device: torch.device) -> None:
+    def _write(self, part: Source, device: torch.device) -> None:
         """Sum what was kept over each document and all processes."""
         losses, self.losses = self.losses, []
-        ends = _ends(self.batches.data, store) if losses else None
+        ends = _ends(self.batches.data, part) if losses else None
         if ends is None:
             return
         found, world = DocumentSums(ends), self.batches.world
-        own = self.batches.share(store, world.rank)
+        own = self.batches.share(part, world.rank)
         for index, rows in enumerate(losses[: len(own)]):
             found.add(own.starts(index), rows.cpu().numpy())
         sums = world.add_up(torch.from_numpy(found.sums).to(device)).cpu().numpy()
@@ -67,10 +67,12 @@ class KeepDocumentLosses(Callback):
             write_document_losses(self.run_dir, DocumentLosses(sums, found.tokens))
 
 
-def _ends(data: PreparedData, store: TokenStore) -> NDArray[np.int64] | None:
-    """Return where the documents of a set end, None where no token tells."""
+def _ends(data: PreparedData, part: Source) -> NDArray[np.int64] | None:
+    """Return where the documents of a set end, None where there are none or no token tells."""
+    if not isinstance(part, TokenStore):
+        return None
     try:
-        ends = document_ends(store.tokens, data.tokenizer.end_of_text_id)
+        ends = document_ends(part.tokens, data.tokenizer.end_of_text_id)
     except InputError:  # ready tokens, whose tokenizer is not known
         return None
     return ends if len(ends) else None

@@ -186,6 +186,7 @@ class Run:
             self.module.last_pass = True
             trainer.validate(self.module, datamodule=batches, verbose=False)
         if data.test is not None:
+            model.position.extend(data.test.length(config.model.context_length))
             trainer.test(self.module, datamodule=batches, verbose=False)
         if config.trainer.keep == "weights" and self.world.is_rank_zero:
             keep_weights(self.run_dir)

@@ -9,6 +9,8 @@ import torch
 from torch import Tensor
 from torchmetrics import Metric
 
+from lm_experiments.data import IGNORE_INDEX
+
 
 class TokenLoss(Metric):
     """Mean loss in nats per token over everything it was updated with.
@@ -50,6 +52,42 @@ class TokenLoss(Metric):
         if int(self.tokens) == 0:
             raise ValueError("The evaluation set has no token that counts.")
         return self.loss_sum / self.tokens
+
+
+class AnswerScore(Metric):
+    """How many answers of problems are right, and how many problems have all of theirs right.
+
+    An answer is a target that counts, and is right where it is the likeliest token. With all of a
+    problem right, so is what greedy generation gives where its answers follow each other.
+    """
+
+    full_state_update = False
+    right: Tensor
+    answers: Tensor
+    solved: Tensor
+    problems: Tensor
+
+    def __init__(self) -> None:
+        super().__init__()
+        for name in ("right", "answers", "solved", "problems"):
+            zero = torch.zeros((), dtype=torch.int64)
+            self.add_state(name, default=zero, dist_reduce_fx="sum")
+
+    def update(self, right: Tensor, targets: Tensor) -> None:
+        """Add a batch: whether each target is the likeliest, and the targets, (batch, length)."""
+        counts = targets != IGNORE_INDEX
+        asked = counts.any(1)
+        self.right += (right & counts).sum()
+        self.answers += counts.sum()
+        self.solved += ((right | ~counts).all(1) & asked).sum()
+        self.problems += asked.sum()
+
+    def compute(self) -> dict[str, Tensor]:
+        """Return the share of answers that are right, and of problems that are."""
+        return {
+            "accuracy": self.right.double() / self.answers,
+            "exact_match": self.solved.double() / self.problems,
+        }
 
 
 def perplexity(loss: float) -> float:

@@ -13,7 +13,7 @@ from lm_experiments.model import Transformer, keyed_seed
 from lm_experiments.training.batches import Portion
 from lm_experiments.training.config import RunConfig
 from lm_experiments.training.history import History
-from lm_experiments.training.metrics import TokenLoss, bits_per_byte, perplexity
+from lm_experiments.training.metrics import AnswerScore, TokenLoss, bits_per_byte, perplexity
 from lm_experiments.training.optimizers import clip_gradients
 from lm_experiments.training.parallel import OneDevice, plain
 from lm_experiments.training.world import SINGLE_PROCESS, World
@@ -53,6 +53,7 @@ class LanguageModel(LightningModule):
         self.portion = portion
         self.last_pass = False
         self.held_out_loss = TokenLoss()
+        self.answer_score = AnswerScore() if config.data.is_task else None
         self.history = History()
         self.newest: tuple[Tensor, ...] = ()
 
@@ -140,7 +141,11 @@ class LanguageModel(LightningModule):
         The loss of each target is returned for callbacks.
         """
         inputs, targets, tokens = batch
-        losses, total = self.model.losses(inputs, targets)
+        if self.answer_score is None:
+            losses, total = self.model.losses(inputs, targets)
+        else:
+            losses, total, right = self.model.answers(inputs, targets)
+            self.answer_score.update(right, targets)
         self.held_out_loss.update(total, tokens)
         return losses
 
@@ -176,6 +181,9 @@ class LanguageModel(LightningModule):
         loss, tokens = float(found.compute()), self.world.total(int(found.tokens))
         found.reset()
         row = {f"{part}/loss": loss, f"{part}/perplexity": perplexity(loss)}
+        if self.answer_score is not None:
+            row |= {f"{part}/{name}": float(v) for name, v in self.answer_score.compute().items()}
+            self.answer_score.reset()
         if (size := self.text_bytes[part]) is not None:
             # The bytes are those of the whole text, so a part counts as if it were all.
             covered = self.passing.whole if part == "val" and self.passing else tokens

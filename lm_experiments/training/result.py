@@ -11,6 +11,7 @@ from typing import Any
 
 import torch
 
+from lm_experiments.data import chance
 from lm_experiments.model import count
 from lm_experiments.rundir.names import LOG
 from lm_experiments.rundir.results import (
@@ -32,6 +33,8 @@ from lm_experiments.training.module import LanguageModel
 
 # The fraction by which a validation loss may end above its best.
 DEGRADED_SHARE = 0.02
+# And in nats: of a solved task nothing is left but noise.
+DEGRADED_NATS = 0.01
 COMPILERS = ("torch._dynamo", "torch._inductor")
 PACKAGES = (
     "lm_experiments",
@@ -54,8 +57,9 @@ def outcome(history: History, vocab_size: int) -> tuple[str, int | None]:
     diverged
         it ended no better than it began.
     degraded
-        its validation curve ends above its best point by more than `DEGRADED_SHARE`, or its loss
-        above that of a guess among all tokens, the logarithm of ``vocab_size``.
+        its validation curve ends above its best point by more than `DEGRADED_SHARE` and
+        `DEGRADED_NATS`, or its loss above that of a guess among all tokens, the logarithm of
+        ``vocab_size``.
     spiked
         its training loss once rose by more than `history.SPIKE`, and it recovered.
     ok
@@ -69,7 +73,8 @@ def outcome(history: History, vocab_size: int) -> tuple[str, int | None]:
     if loss >= (history.initial_loss or math.inf):
         return DIVERGED, history.validated_step
     end = history.curve.get("val/loss", loss)
-    rose = end > history.best_validation_loss * (1 + DEGRADED_SHARE)
+    best = history.best_validation_loss
+    rose = end > best * (1 + DEGRADED_SHARE) and end - best > DEGRADED_NATS
     if rose or loss > math.log(vocab_size):
         return DEGRADED, history.validated_step
     return (OK, None) if history.spike_step is None else (SPIKED, history.spike_step)
@@ -97,6 +102,7 @@ def result_of(
         arm=config.arm,
         seed=config.seed,
         **_losses(history, config.model.vocab_size, done=status == DONE),
+        chance=chance(config.data.name, config.data.task) if config.data.is_task else None,
         **_costs(config, history),
         **facts,
         **provenance(),
@@ -123,6 +129,10 @@ def _losses(history: History, vocab_size: int, done: bool) -> dict[str, Any]:
         "test_loss": test.get("test/loss"),
         "test_tokens": history.test_tokens,
         "test_bits_per_byte": test.get("test/bits_per_byte"),
+        "accuracy": validation.get("val/accuracy"),
+        "exact_match": validation.get("val/exact_match"),
+        "test_accuracy": test.get("test/accuracy"),
+        "test_exact_match": test.get("test/exact_match"),
         "loss_spikes": history.spikes,
         "initial_loss": history.initial_loss,
         "gradient_norm_at_init": history.first_gradient_norm,

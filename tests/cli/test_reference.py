@@ -12,6 +12,7 @@ from hydra.core.global_hydra import GlobalHydra
 from lm_experiments.cli import keys_page
 from lm_experiments.cli.help import WIDTH, asked_for, key_lines
 from lm_experiments.cli.reference import Entry, all_groups, choice_words, entries
+from lm_experiments.data.config import CORPORA
 from lm_experiments.study import sweeper
 from lm_experiments.study.choices import choices, offer_choices
 
@@ -56,11 +57,7 @@ def test_every_choice_is_explained_in_one_sentence(group: str) -> None:
         ("model.logit_softcap", "number, positive, or null"),
         ("data.val_fraction", "number, between 0 and 1"),
         ("data.test_fraction", "number, 0 or more"),
-        (
-            "data.name",
-            "fineweb_edu, hf, kjv, openwebtext, text, tinyshakespeare, tinystories, tokens, "
-            "wikitext103",
-        ),
+        ("data.name", ", ".join(sorted(CORPORA))),
         ("compile", "true or false, or auto"),
         ("on_failure", "continue or stop"),
         ("retries", "whole number, 0 or more"),

@@ -35,6 +35,7 @@ NEEDED = {
     "data=tokens": ("data.path=/here", "tokenizer.vocab_size=50257"),
     "tokenizer=file": ("tokenizer.path=/here",),
     "tokenizer=gpt2": ("tokenizer.path=/here",),
+    "tokenizer=symbols": ("data=copy",),
     "tokenizer=none": ("data=tokens", "data.path=/here", "tokenizer.vocab_size=50257"),
 }
 # A golden file for each; the choices of the architecture's axes are compared as parts of arch.

@@ -10,7 +10,7 @@ import pytest
 import torch
 
 from lm_experiments.data import IGNORE_INDEX, EvaluationBatches, TrainingBatches, windows
-from lm_experiments.data.store import Tokens
+from lm_experiments.data.tokens import Tokens
 from lm_experiments.errors import InputError
 
 

@@ -15,7 +15,7 @@ from lm_experiments.training.config import build_choice
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        ({"name": "kjw"}, "data.name='kjw' is unknown; type one of fineweb_edu, hf, kjv,"),
+        ({"name": "kjw"}, "data.name='kjw' is unknown; type one of addition, copy, fineweb_edu,"),
         ({"split": "head"}, "data.split='head' is unknown; type one of auto, document, tail"),
         ({"val_fraction": 0.0}, "data.val_fraction=0.0 must lie between 0 and 1"),
         ({"val_fraction": float("nan")}, "data.val_fraction=nan"),

@@ -19,7 +19,7 @@ from lm_experiments.data import (
 )
 from lm_experiments.data.lfs import POINTER
 from lm_experiments.data.prepare import PreparedData
-from lm_experiments.data.store import ShardedTokens
+from lm_experiments.data.tokens import ShardedTokens
 from lm_experiments.errors import InputError
 from lm_experiments.registry import Choice, choose
 

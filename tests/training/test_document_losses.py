@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 
 from lm_experiments.data import EvaluationBatches, PreparedData, prepare
 from lm_experiments.data.documents import DocumentSums, document_ends
-from lm_experiments.data.store import ShardedTokens
+from lm_experiments.data.tokens import ShardedTokens
 from lm_experiments.rundir.documents import DocumentLosses, read_document_losses
 from lm_experiments.training.checkpoints import load_model
 from lm_experiments.training.config import load_config

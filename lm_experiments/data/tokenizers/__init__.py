@@ -9,6 +9,7 @@ from pathlib import Path
 from lm_experiments.data.tokenizers.base import END_OF_TEXT, Ids, Tokenizer
 from lm_experiments.data.tokenizers.learned import BPETokenizer, ByteTokenizer, grouped
 from lm_experiments.data.tokenizers.pretrained import FileTokenizer
+from lm_experiments.data.tokenizers.symbols import SymbolTokenizer
 from lm_experiments.errors import InputError
 from lm_experiments.registry import Choice, component, options_of
 
@@ -18,6 +19,7 @@ __all__ = [
     "ByteTokenizer",
     "FileTokenizer",
     "Ids",
+    "SymbolTokenizer",
     "Tokenizer",
     "files_hash",
     "grouped",
