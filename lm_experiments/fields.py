@@ -26,6 +26,8 @@ class Use(enum.Enum):
 
     Attributes:
         RESULT: determines the result of a run; its value makes another arm.
+        LATER: determines the result, and earlier versions lacked it. At its default it is not
+            hashed, so that their runs are found. Its value makes another arm.
         SEED: makes another run of the same arm.
         SOURCE: says where something comes from, or how it is found. What is found is hashed
             instead. Its value makes another arm.
@@ -36,6 +38,7 @@ class Use(enum.Enum):
     """
 
     RESULT = enum.auto()
+    LATER = enum.auto()
     SEED = enum.auto()
     SOURCE = enum.auto()
     DERIVED = enum.auto()
@@ -46,12 +49,12 @@ class Use(enum.Enum):
     @property
     def in_hash(self) -> bool:
         """Whether a run with another value is another run."""
-        return self in (Use.RESULT, Use.SEED, Use.DERIVED)
+        return self in (Use.RESULT, Use.LATER, Use.SEED, Use.DERIVED)
 
     @property
     def makes_arm(self) -> bool:
         """Whether a run with another value belongs to another arm."""
-        return self in (Use.RESULT, Use.SOURCE)
+        return self in (Use.RESULT, Use.LATER, Use.SOURCE)
 
 
 @dataclass(frozen=True)

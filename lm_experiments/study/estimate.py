@@ -146,7 +146,7 @@ def _timed(run: PlannedRun) -> Cost:
     inputs, targets = (part.to(device.type) for part in windows)
     model = build_model(config.model, config.seed).to(device.type)
     model.recompute = config.trainer.activation_checkpointing
-    optimizer = config.optimizer.build(model)
+    optimizer = config.resolved_optimizer.build(model)
 
     def _gradient() -> None:
         model.loss(inputs, targets, config.model.z_loss).backward()  # type: ignore[no-untyped-call]

@@ -12,7 +12,7 @@ from typing import Any
 
 from lm_experiments.data import files_hash
 from lm_experiments.rundir.names import HASH_END
-from lm_experiments.study.keys import all_keys, flat, use_of
+from lm_experiments.study.keys import all_keys, flat, is_hashed, use_of
 from lm_experiments.training.config import RunConfig, plain_values
 from lm_experiments.training.devices import find_device
 
@@ -42,7 +42,7 @@ def hashed_values(config: RunConfig, data_hash: str, precision: str) -> dict[str
         data_hash: the hash of the corpus itself; where it lies does not count.
         precision: the precision in force, where the configuration leaves it open.
     """
-    values = {k: v for k, v in flat(plain_values(config)).items() if use_of(k).in_hash}
+    values = {k: v for k, v in flat(plain_values(config)).items() if is_hashed(k, v)}
     values |= {
         "model.ffn_width": config.model.width,
         "trainer.precision": precision,

@@ -50,21 +50,33 @@ def study_keys() -> list[Key]:
 
 def use_of(key: str) -> Use:
     """Return what a dotted key, or a group, is for; one that is not known determines the result."""
-    first, *rest = re.split(r"[./]", SHORT.get(key, key))
-    if first == "hydra":
+    if re.split(r"[./]", key)[0] == "hydra":
         return Use.COMMAND
+    found = _field(key)
+    return Use.RESULT if found is None else found.use
+
+
+def is_hashed(key: str, value: Any) -> bool:
+    """Whether the value of a dotted key is part of the identity of a run."""
+    found = _field(key)
+    if found is not None and found.use is Use.LATER:
+        return bool(value != found.default)
+    return use_of(key).in_hash
+
+
+def _field(key: str) -> Field | None:
+    """Return the field of a dotted key, or the first above it that says what it is for."""
+    found: Field | None = None
     classes: list[Any] = [RunConfig, CommandConfig]
-    for part in (first, *rest):
+    for part in re.split(r"[./]", SHORT.get(key, key)):
         found = next((f for cls in classes for f in fields_of(cls) if f.name == part), None)
-        if found is None:
-            break
-        if found.use is not Use.RESULT:
-            return found.use
+        if found is None or found.use is not Use.RESULT:
+            return found
         if part in GROUPS:
             classes = [component(part, name).options for name in names(part)]
         else:
             classes = [found.type] if dataclasses.is_dataclass(found.type) else []
-    return Use.RESULT
+    return found
 
 
 def flat(values: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:

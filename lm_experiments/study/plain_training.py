@@ -26,7 +26,7 @@ class PlainTraining:
         self.device = device
         self.micro_batch_size = find_device(config).micro_batch_size
         self.model = build_model(config.model, config.seed).to(device)
-        self.optimizer = config.optimizer.build(self.model)
+        self.optimizer = config.resolved_optimizer.build(self.model)
         for group in self.optimizer.param_groups:
             group["lr"] = config.optimizer.lr * group.get("lr_scale", 1.0)
         self._batches = corpus_of(config).train.training(

@@ -189,7 +189,7 @@ class RunConfig:
         self.schedule.factor(1, self.trainer.max_steps)
         self._check_devices()
         _ = self.diagnostics_every, self.samples_every
-        self.optimizer.check(self.model)
+        self.resolved_optimizer.check(self.model)
         check_pair(self.data, self.tokenizer)
 
     def _check_devices(self) -> None:
@@ -216,6 +216,11 @@ class RunConfig:
     def samples_every(self) -> int:
         """Steps between generated texts, 0 for none."""
         return self.samples.steps(self.trainer.resolved_strategy)
+
+    @property
+    def resolved_optimizer(self) -> Optimizer:
+        """The optimizer for batches of this size."""
+        return self.optimizer.at(self.tokens_per_step)
 
     @property
     def tokens(self) -> int:

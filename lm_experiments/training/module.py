@@ -59,7 +59,7 @@ class LanguageModel(LightningModule):
 
     def configure_optimizers(self) -> torch.optim.Optimizer:
         """Return the configured optimizer; its rate is set at each step by `training_step`."""
-        return self.config.optimizer.build(self.model)
+        return self.config.resolved_optimizer.build(self.model)
 
     def training_step(self, batch: tuple[Tensor, Tensor, int], batch_idx: int) -> None:
         """Make one optimizer step; log where the interval ends.

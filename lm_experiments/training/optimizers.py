@@ -3,19 +3,23 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass
-from typing import Any, ClassVar
+from dataclasses import dataclass, replace
+from typing import Annotated, Any, ClassVar
 
 import torch
 from torch import Tensor, nn
 
 from lm_experiments.errors import InputError
+from lm_experiments.fields import Use
 from lm_experiments.model import ModelConfig
 from lm_experiments.model.init import multipliers
 from lm_experiments.registry import component, names, register
 
 # Where torch has a kernel that updates all parameters at once.
 FUSED_DEVICES = ("cpu", "cuda")
+DECAYS = ("coupled", "independent")
+# The largest share of the weights that a step may take: more is a decay meant for `coupled`.
+MOST_INDEPENDENT = 0.01
 
 
 @dataclass(frozen=True)
@@ -26,6 +30,9 @@ class Optimizer:
         lr: the peak learning rate; the schedule scales it.
         weight_decay: the decay of matrices; gains, biases and other vectors have none.
         clip_norm: the largest global gradient norm; 0 turns clipping off.
+        decay: what a step at rate ``lr * s`` takes of each matrix, s being the schedule's factor:
+            ``coupled``, the share ``lr * s * weight_decay`` (as in PyTorch), or ``independent``,
+            ``s * weight_decay``, whatever the peak rate is (Wortsman et al. 2023, who take 1e-4).
     """
 
     # Set by `register`.
@@ -34,10 +41,13 @@ class Optimizer:
     scale_invariant: ClassVar[bool] = False
     # Elementwise optimizers; only these support FSDP.
     elementwise: ClassVar[bool] = False
+    # Whether the decay is a step of its own and not part of the gradient.
+    decoupled: ClassVar[bool] = False
 
     lr: float = 3e-3
     weight_decay: float = 0.1
     clip_norm: float = 1.0
+    decay: Annotated[str, Use.LATER] = "coupled"
 
     def __post_init__(self) -> None:
         if self.lr <= 0:
@@ -52,6 +62,37 @@ class Optimizer:
         for key in ("eps", "adamw_lr_ratio"):
             if getattr(self, key, 1) <= 0:
                 raise InputError(f"optimizer.{key}={getattr(self, key):g} must be positive.")
+        self._check_decay()
+
+    def _check_decay(self) -> None:
+        if self.decay not in DECAYS:
+            raise InputError(
+                f"optimizer.decay={self.decay} is not known; it can be {' or '.join(DECAYS)}."
+            )
+        if self.decay == "coupled":
+            return
+        if not self.decoupled:
+            raise InputError(
+                f"optimizer.decay={self.decay} is for a decay that is a step of its own, and that "
+                f"of optimizer={self.name} is part of the gradient; type optimizer.decay=coupled, "
+                f"or one of {', '.join(f'optimizer={n}' for n in optimizers_that('decoupled'))}."
+            )
+        if self.weight_decay > MOST_INDEPENDENT:
+            raise InputError(
+                f"optimizer.weight_decay={self.weight_decay:g} with optimizer.decay=independent "
+                f"would take {self.weight_decay:.0%} of the weights at each step; type "
+                f"optimizer.weight_decay={self.weight_decay * self.lr:.3g}, what "
+                f"optimizer.decay=coupled takes at optimizer.lr={self.lr:g}, or at most "
+                f"{MOST_INDEPENDENT:g}."
+            )
+
+    def per_rate(self, lr: float) -> float:
+        """Return the weight decay that torch multiplies by a rate whose peak is ``lr``."""
+        return self.weight_decay if self.decay == "coupled" else self.weight_decay / lr
+
+    def at(self, tokens_per_step: int) -> Optimizer:
+        """Return the optimizer for steps of that many tokens, where it depends on them."""
+        return self
 
     def check(self, model: ModelConfig) -> None:
         """Refuse a model whose initialisation asks for rates that do not suit this optimizer.
@@ -86,17 +127,43 @@ class AdamW(Optimizer):
         beta1: the decay of the mean of gradients.
         beta2: the decay of the mean of squared gradients.
         eps: added to the square root of the mean of squared gradients.
+        beta2_tokens: the tokens after which a squared gradient counts half in their mean, at any
+            batch size: beta2 is ``0.5 ** (tokens of a step / beta2_tokens)`` (Marek et al. 2025).
+            null takes ``beta2``.
     """
 
     scale_invariant: ClassVar[bool] = True
     elementwise: ClassVar[bool] = True
+    decoupled: ClassVar[bool] = True
     beta1: float = 0.9
     beta2: float = 0.95
     eps: float = 1e-8
+    beta2_tokens: Annotated[int | None, Use.LATER] = None
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if self.beta2_tokens is None:
+            return
+        if self.beta2_tokens < 1:
+            raise InputError(
+                f"optimizer.beta2_tokens={self.beta2_tokens} must be 1 or more, for example 100000."
+            )
+        if self.beta2 != type(self).beta2:
+            raise InputError(
+                f"optimizer.beta2={self.beta2:g} is not read beside optimizer.beta2_tokens="
+                f"{self.beta2_tokens}, from which it follows; type one of the two."
+            )
+
+    def at(self, tokens_per_step: int) -> Optimizer:
+        """Return the optimizer with the beta2 of steps of that many tokens."""
+        if self.beta2_tokens is None:
+            return self
+        beta2 = 0.5 ** (tokens_per_step / self.beta2_tokens)
+        return replace(self, beta2=beta2, beta2_tokens=None)
 
     def build(self, model: nn.Module) -> torch.optim.Optimizer:
         """Return AdamW, with the kernel that updates all parameters at once where there is one."""
-        return self._over(parameter_groups(model, self.weight_decay))
+        return self._over(parameter_groups(model, self.per_rate(self.lr)))
 
     def _over(self, groups: list[dict[str, Any]]) -> torch.optim.AdamW:
         betas = (self.beta1, self.beta2)
@@ -144,15 +211,16 @@ class Muon(AdamW):
         muon = torch.optim.Muon(
             [{"params": matrices, "lr_scale": 1.0}],
             lr=self.lr,
-            weight_decay=self.weight_decay,
+            weight_decay=self.per_rate(self.lr),
             momentum=self.momentum,
             adjust_lr_fn=self.adjust_lr,
         )
         taken = set(map(id, matrices))
-        rest = parameter_groups(model, self.weight_decay, without=taken)
+        lr = self.lr * self.adamw_lr_ratio
+        rest = parameter_groups(model, self.per_rate(lr), without=taken)
         for group in rest:
             group["lr_scale"] = self.adamw_lr_ratio
-            group["lr"] = self.lr * self.adamw_lr_ratio
+            group["lr"] = lr
         return JointOptimizer([muon, self._over(rest)])
 
 
@@ -171,6 +239,7 @@ class Lion(Optimizer):
 
     scale_invariant: ClassVar[bool] = True
     elementwise: ClassVar[bool] = True
+    decoupled: ClassVar[bool] = True
     lr: float = 1e-3
     weight_decay: float = 0.3
     beta1: float = 0.95
@@ -178,7 +247,7 @@ class Lion(Optimizer):
 
     def build(self, model: nn.Module) -> torch.optim.Optimizer:
         """Return Lion."""
-        groups = parameter_groups(model, self.weight_decay)
+        groups = parameter_groups(model, self.per_rate(self.lr))
         return SignMomentum(groups, self.lr, (self.beta1, self.beta2))
 
 

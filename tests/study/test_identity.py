@@ -17,6 +17,7 @@ from lm_experiments.study.identity import (
     config_hash,
     differences,
     directory_name,
+    hashed_values,
     sweep_name,
 )
 from lm_experiments.training.config import RunConfig, plain_values, run_config
@@ -69,6 +70,14 @@ def test_what_only_places_or_watches_a_run_does_not(config: RunConfig) -> None:
         changed(config, "data", eval_batch_size=1),
     ]
     assert {digest(other) for other in same} == {digest(config)}
+
+
+def test_a_key_of_a_later_version_is_hashed_where_it_is_used(config: RunConfig) -> None:
+    values = hashed_values(config, "d", "32-true")
+    assert not {"optimizer.decay", "optimizer.beta2_tokens"} & values.keys()
+    used = changed(config, "optimizer", beta2_tokens=4096)
+    assert hashed_values(used, "d", "32-true") == {**values, "optimizer.beta2_tokens": 4096}
+    assert arm_overrides(["optimizer.beta2_tokens=4096"]) == ["optimizer.beta2_tokens=4096"]
 
 
 def test_a_configuration_survives_being_written_and_read(config: RunConfig) -> None:

@@ -55,6 +55,7 @@ def test_all_keys_of_the_base_configuration_are_known() -> None:
         ("data.path", Use.SOURCE),
         ("tokenizer.path", Use.SOURCE),
         ("optimizer.lr", Use.RESULT),
+        ("optimizer.decay", Use.LATER),
         ("trainer.max_steps", Use.RESULT),
         ("trainer.threads", Use.PLACE),
         ("logger", Use.PLACE),

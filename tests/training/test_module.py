@@ -103,6 +103,12 @@ def batch(sequences: int = 4, ignored: float = 0.0, seed: int = 0) -> Batch:
     return tokens[:, :-1], targets, int((targets != IGNORE_INDEX).sum())
 
 
+def test_the_optimizer_is_that_of_the_tokens_of_a_step() -> None:
+    config = dataclasses.replace(run_config(), optimizer=AdamW(beta2_tokens=4 * LENGTH))
+    module, _ = module_and_rows(build_model(config.model, 0), config)
+    assert module.configure_optimizers().param_groups[0]["betas"] == (0.9, 0.5)
+
+
 class GivenLosses(nn.Module):
     """A model whose loss is one weight times nll values that the inputs hold."""
 

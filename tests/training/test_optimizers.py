@@ -100,6 +100,42 @@ def test_decay_shrinks_a_matrix_and_leaves_a_vector() -> None:
     assert torch.equal(layer.bias, before["bias"])
 
 
+@pytest.mark.parametrize("optimizer", [AdamW, Lion, Muon])
+@pytest.mark.parametrize("factor", [1.0, 0.25])
+def test_an_independent_decay_follows_the_schedule_and_not_the_rate(
+    optimizer: type[Optimizer], factor: float
+) -> None:
+    shares = []
+    for lr in (1e-3, 0.5):
+        model = small_model(init=Choice("mup")) if optimizer is not Muon else small_model()
+        built = optimizer(lr=lr, weight_decay=0.01, decay="independent").build(model)
+        for group in built.param_groups:
+            group["lr"] = lr * factor * group["lr_scale"]
+            shares += [group["lr"] * group["weight_decay"]] if group["weight_decay"] else []
+    # What the update of each of them multiplies the weights by is one less this.
+    assert shares == pytest.approx([0.01 * factor] * len(shares))
+    assert len(shares) >= 2
+
+
+def test_an_independent_decay_by_hand() -> None:
+    weight, none = torch.tensor([[1.0, -2.0]]), torch.zeros(1, 2)
+    for optimizer in (AdamW, Lion, Muon):
+        decayed = optimizer(lr=0.3, weight_decay=0.01, decay="independent")
+        torch.testing.assert_close(one_step(decayed, weight, none), weight * 0.99)
+        coupled = optimizer(lr=0.3, weight_decay=0.01)
+        torch.testing.assert_close(one_step(coupled, weight, none), weight * 0.997)
+
+
+@pytest.mark.parametrize("tokens", [1024, 4096])
+def test_beta2_halves_after_its_tokens(tokens: int) -> None:
+    optimizer = AdamW(beta2_tokens=8192).at(tokens)
+    assert isinstance(optimizer, AdamW)
+    assert optimizer.beta2 ** (8192 / tokens) == pytest.approx(0.5)
+    assert AdamW(beta2=0.9).at(tokens) == AdamW(beta2=0.9)
+    built = Muon(beta2_tokens=8192).at(tokens).build(small_model())
+    assert built.param_groups[-1]["betas"] == (0.9, optimizer.beta2)
+
+
 def with_gradient(*values: float) -> nn.Parameter:
     parameter = nn.Parameter(torch.zeros(len(values), dtype=torch.float64))
     parameter.grad = torch.tensor(values, dtype=torch.float64)
@@ -138,11 +174,24 @@ def test_a_gradient_that_is_not_finite_shows_in_the_norm() -> None:
         ({"lr": 0.0}, "optimizer.lr=0 must be positive"),
         ({"weight_decay": -0.1}, "optimizer.weight_decay=-0.1 must be 0 or more"),
         ({"clip_norm": -1.0}, "optimizer.clip_norm=-1 must be 0 or more"),
+        ({"decay": "no"}, "optimizer.decay=no is not known; it can be coupled or independent"),
+        (
+            {"decay": "independent"},
+            r"take 10% of the weights at each step; type optimizer\.weight_decay=0\.0003, what",
+        ),
+        ({"beta2_tokens": 0}, "optimizer.beta2_tokens=0 must be 1 or more"),
+        ({"beta2_tokens": 9, "beta2": 0.9}, "optimizer.beta2=0.9 is not read beside"),
     ],
 )
-def test_impossible_options_are_refused(options: dict[str, float], message: str) -> None:
+def test_impossible_options_are_refused(options: dict[str, Any], message: str) -> None:
     with pytest.raises(ValueError, match=message):
         AdamW(**options)
+
+
+def test_sgd_has_no_independent_decay() -> None:
+    known = "type optimizer.decay=coupled, or one of optimizer=adamw, optimizer=muon"
+    with pytest.raises(ValueError, match=f"optimizer=sgd is part of the gradient; {known}"):
+        SGD(decay="independent")
 
 
 def built_groups(name: str, model: nn.Module) -> list[dict[str, Any]]:
