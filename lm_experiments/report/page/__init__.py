@@ -117,4 +117,5 @@ def _drawn(table: Table) -> dict[str, Any]:
         "forest": figures.forest(table),
         "effects": figures.effects(table),
         "sensitivity": figures.sensitivity(table),
+        "contexts": figures.contexts(table),
     }

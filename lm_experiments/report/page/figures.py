@@ -11,6 +11,7 @@ from itertools import chain, product
 from statistics import fmean
 from typing import TYPE_CHECKING, Any
 
+from lm_experiments.report.pictures.contexts import context_curves
 from lm_experiments.report.pictures.curves import Curve, arm_curve, labelled, scales_of, usual_axis
 from lm_experiments.report.pictures.figure import line_styles
 from lm_experiments.report.pictures.forest import ordered
@@ -19,7 +20,7 @@ from lm_experiments.report.pictures.sensitivity import responses
 from lm_experiments.report.statistics.compare import Comparison
 from lm_experiments.report.statistics.verdicts import BETTER, EQUIVALENT, WORSE
 from lm_experiments.report.style import AXES, STEPS
-from lm_experiments.report.table.columns import LOSS_TITLES, UNITS, bounds_text, p_text
+from lm_experiments.report.table.columns import BITS, LOSS_TITLES, NATS, UNITS, bounds_text, p_text
 from lm_experiments.report.table.effects import effect_label, resolved, shown_effects
 from lm_experiments.report.table.rows import Row, Table
 from lm_experiments.rundir.diagnostics import STATISTICS, by_part, read_diagnostics
@@ -161,6 +162,18 @@ def sensitivity(table: Table) -> Json | None:
     ]
     measure = f"{LOSS_TITLES[table.trial_metric]} ({UNITS[table.trial_metric]})"
     return {"arms": arms, "key": table.tune.key, "title": measure}
+
+
+def contexts(table: Table) -> Json | None:
+    """Return each arm's loss by context length, None without two contexts."""
+    if table.elsewhere is None or not (curves := context_curves(table)):
+        return None
+    arms = [
+        {"arm": curve.arm, "x": list(curve.tokens), "y": list(curve.means), "chosen": None}
+        for curve in curves
+    ]
+    unit = BITS if table.elsewhere.in_bits else NATS
+    return {"arms": arms, "key": "context length (tokens)", "title": f"loss ({unit})"}
 
 
 def thinned(values: Sequence[float], most: int) -> list[int]:

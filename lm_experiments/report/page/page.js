@@ -128,7 +128,7 @@
     })];
   }
 
-  const makers = { curves, layers, forest: intervals, effects: intervals, sensitivity };
+  const makers = { curves, layers, forest: intervals, effects: intervals, sensitivity, contexts: sensitivity };
   const plots = [...document.querySelectorAll(".plot")];
   function draw(plot) {
     const name = plot.dataset.figure;

@@ -62,6 +62,7 @@ def _record(row: Row, table: Table) -> dict[str, object]:
         **_noise_record(comparison.noise if comparison else None),
         "verdict": comparison.verdict if comparison else None,
         **(_published_record(row, table) if table.published else {}),
+        **_elsewhere_record(row, table),
         other: row.mean(other),
         "learning_rate": row.first("learning_rate"),
         "parameters": row.first("parameters"),
@@ -89,6 +90,16 @@ def _tuning_record(row: Row, key: str, metric: str) -> dict[str, object]:
 def _published_record(row: Row, table: Table) -> dict[str, object]:
     found = of_row(table, row)
     return {"published": published_text(found), "holds": verdict_text(found)}
+
+
+def _elsewhere_record(row: Row, table: Table) -> dict[str, object]:
+    """Of each context, text and task the mean, and the difference to the arm's reference."""
+    found: dict[str, object] = {}
+    for title, cell in table.elsewhere.cells[row.arm].items() if table.elsewhere else ():
+        found[f"{title} mean"] = cell.loss.mean if cell.loss else cell.refused or None
+        for name in ("mean", "low", "high"):
+            found[f"{title} difference {name}"] = getattr(cell.difference, name, None)
+    return found
 
 
 def _noise_record(noise: Noise | None) -> dict[str, object]:

@@ -82,6 +82,7 @@ def json_text(table: Table) -> str:
         "contrasts": [_comparison(item) for item in table.comparisons],
         "effects": _effects(table),
         **(_published(table) if table.published else {}),
+        **({"elsewhere": asdict(table.elsewhere)} if table.elsewhere else {}),
         "notes": notes(table),
     }
     return json.dumps(jsonable(content), indent=1, allow_nan=False, ensure_ascii=False) + "\n"

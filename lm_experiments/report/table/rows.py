@@ -13,6 +13,7 @@ from lm_experiments.errors import InputError
 from lm_experiments.report.collect import TESTED, Run, Sweep
 from lm_experiments.report.statistics.compare import Comparison, Plan, compare, plan_contrasts
 from lm_experiments.report.statistics.contrasts import Contrast, Summary, summarize
+from lm_experiments.report.statistics.elsewhere import Elsewhere, elsewhere
 from lm_experiments.report.statistics.exploratory import late_claims
 from lm_experiments.report.statistics.grid import grid_effects
 from lm_experiments.report.statistics.power import ALPHA, smallest_resolvable
@@ -140,7 +141,7 @@ class Table:
     the seeds could have shown, from the largest error of the paired differences. `mixed` tells that
     runs which differ in what they should share were allowed in. `effects` are those of the grid
     that the arms form, if they form one. `published` are the study's published claims with their
-    verdicts.
+    verdicts. `elsewhere` is what its runs lose on other contexts, texts and tasks.
     """
 
     sweep: Sweep
@@ -153,6 +154,7 @@ class Table:
     mixed: bool = False
     effects: Effects | None = None
     published: tuple[Finding, ...] = ()
+    elsewhere: Elsewhere | None = None
 
     @property
     def metric(self) -> str:
@@ -259,6 +261,7 @@ def build_table(sweep: Sweep, baseline: str | None = None, allow_mixed: bool = F
         allow_mixed,
         grid_effects(sweep, chosen, runs, metric),
         _published(sweep, plan, comparisons, runs),
+        elsewhere(sweep, plan, runs),
     )
 
 
