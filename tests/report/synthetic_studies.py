@@ -12,7 +12,6 @@ from typing import Any
 
 from synthetic_runs import history, result_of, write_run
 
-from lm_experiments.rundir.evaluations import Evaluate
 from lm_experiments.rundir.ledger import record_command
 from lm_experiments.rundir.published import Claim
 from lm_experiments.rundir.study import REPORT, TUNE, TUNED, Chosen, Study, Tuning
@@ -51,7 +50,6 @@ class StudyFactory:
     contrasts: list[list[str]] | None = None
     margin: float | None = 0.012
     published: list[Claim] = field(default_factory=list)
-    evaluate: Evaluate | None = None
     tuned: bool = False
     curves: bool = False
     tuning_seeds: tuple[int, ...] = (100,)
@@ -134,7 +132,6 @@ class StudyFactory:
             margin=self.margin,
             tune=tune,
             published=self.published,
-            evaluate=self.evaluate,
         )
 
     def plan(self) -> Path:

@@ -5,12 +5,13 @@ from __future__ import annotations
 import csv
 import io
 import json
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
+import synthetic_studies
 from matplotlib.figure import Figure
 from rich.console import Console
-from synthetic_studies import StudyFactory
 
 from lm_experiments.report import Table, build_table, collect
 from lm_experiments.report.page.figures import contexts
@@ -30,12 +31,27 @@ from lm_experiments.rundir.evaluations import (
     position_ends,
     write_evaluations,
 )
+from lm_experiments.rundir.study import Study
 
 # At twice the trained context an arm's loss falls or rises by so much.
 GAINS = {"baseline": -0.1, "nope": 0.3, "silu": -0.08}
 ASKED = Evaluate([0.5, 1, 2], {"one": ["data=kjv"], "two": ["data=tinystories"]})
 # What the arms lose on the two texts beyond the table: silu's sign is the table's on one of them.
 TEXTS = {"one": {"silu": 0.02, "nope": 0.1}, "two": {"silu": -0.02, "nope": 0.1}}
+
+
+class StudyFactory(synthetic_studies.StudyFactory):
+    """A study that asks for evaluations."""
+
+    evaluate: Evaluate | None = None
+
+    def declared(self) -> Study:
+        return replace(super().declared(), evaluate=self.evaluate)
+
+
+@pytest.fixture
+def study(tmp_path: Path) -> StudyFactory:
+    return StudyFactory(tmp_path / "norms")
 
 
 def evaluation(study: StudyFactory, asked: Asked, arm: str, seed: int) -> Evaluation:

@@ -11,7 +11,7 @@ from itertools import chain, product
 from statistics import fmean
 from typing import TYPE_CHECKING, Any
 
-from lm_experiments.report.pictures.contexts import context_curves
+from lm_experiments.report.pictures.contexts import context_curves, unit_of
 from lm_experiments.report.pictures.curves import Curve, arm_curve, labelled, scales_of, usual_axis
 from lm_experiments.report.pictures.figure import line_styles
 from lm_experiments.report.pictures.forest import ordered
@@ -20,7 +20,7 @@ from lm_experiments.report.pictures.sensitivity import responses
 from lm_experiments.report.statistics.compare import Comparison
 from lm_experiments.report.statistics.verdicts import BETTER, EQUIVALENT, WORSE
 from lm_experiments.report.style import AXES, STEPS
-from lm_experiments.report.table.columns import BITS, LOSS_TITLES, NATS, UNITS, bounds_text, p_text
+from lm_experiments.report.table.columns import LOSS_TITLES, UNITS, bounds_text, p_text
 from lm_experiments.report.table.effects import effect_label, resolved, shown_effects
 from lm_experiments.report.table.rows import Row, Table
 from lm_experiments.rundir.diagnostics import STATISTICS, by_part, read_diagnostics
@@ -172,7 +172,7 @@ def contexts(table: Table) -> Json | None:
         {"arm": curve.arm, "x": list(curve.tokens), "y": list(curve.means), "chosen": None}
         for curve in curves
     ]
-    unit = BITS if table.elsewhere.in_bits else NATS
+    unit = unit_of(table.elsewhere)
     return {"arms": arms, "key": "context length (tokens)", "title": f"loss ({unit})"}
 
 

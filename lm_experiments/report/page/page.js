@@ -128,8 +128,9 @@
     })];
   }
 
-  const makers = { curves, layers, forest: intervals, effects: intervals, sensitivity, contexts: sensitivity };
+  const makers = { curves, layers, forest: intervals, effects: intervals, sensitivity };
   const plots = [...document.querySelectorAll(".plot")];
+  makers.contexts = sensitivity;
   function draw(plot) {
     const name = plot.dataset.figure;
     const width = printing ? 680 : plot.clientWidth;

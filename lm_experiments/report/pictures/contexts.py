@@ -46,13 +46,12 @@ def draw_contexts(table: Table, path: Path | None = None) -> Figure | None:
         left = figure.add_axes((0.065, 0.13, 0.37, 0.75))
         right = figure.add_axes((0.5, 0.13, 0.37, 0.75))
         trained = sorted(set(found.trained.values()) - {0})
-        unit = BITS if found.in_bits else NATS
         left.set_title(
             f"{table.sweep.record.name}: loss by context, mean and sd over seeds",
             loc="left",
             color=INK,
         )
-        left.set_ylabel(unit, color=INK)
+        left.set_ylabel(unit_of(found), color=INK)
         left.set_xlabel("context length (tokens, dotted: trained)", color=INK)
         _panel(left, table, curves, trained)
         right.set_title("by position in an arm's longest window", loc="left", color=INK)
@@ -61,6 +60,11 @@ def draw_contexts(table: Table, path: Path | None = None) -> Figure | None:
         _panel(right, table, position_curves(table), trained)
         figure.legend(*left.get_legend_handles_labels(), loc="center right", frameon=False)
     return figure
+
+
+def unit_of(found: Elsewhere) -> str:
+    """The unit of losses elsewhere."""
+    return BITS if found.in_bits else NATS
 
 
 def context_curves(table: Table) -> list[Curve]:

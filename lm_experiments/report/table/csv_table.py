@@ -62,7 +62,6 @@ def _record(row: Row, table: Table) -> dict[str, object]:
         **_noise_record(comparison.noise if comparison else None),
         "verdict": comparison.verdict if comparison else None,
         **(_published_record(row, table) if table.published else {}),
-        **_elsewhere_record(row, table),
         other: row.mean(other),
         "learning_rate": row.first("learning_rate"),
         "parameters": row.first("parameters"),
@@ -70,6 +69,7 @@ def _record(row: Row, table: Table) -> dict[str, object]:
         "flops_per_token": row.first("flops_per_token"),
         "tokens_per_second": row.mean("tokens_per_second"),
         "outcome": row.outcome,
+        **_elsewhere_record(row, table),
     }
 
 
@@ -92,16 +92,6 @@ def _published_record(row: Row, table: Table) -> dict[str, object]:
     return {"published": published_text(found), "holds": verdict_text(found)}
 
 
-def _elsewhere_record(row: Row, table: Table) -> dict[str, object]:
-    """Of each context, text and task the mean, and the difference to the arm's reference."""
-    found: dict[str, object] = {}
-    for title, cell in table.elsewhere.cells[row.arm].items() if table.elsewhere else ():
-        found[f"{title} mean"] = cell.loss.mean if cell.loss else cell.refused or None
-        for name in ("mean", "low", "high"):
-            found[f"{title} difference {name}"] = getattr(cell.difference, name, None)
-    return found
-
-
 def _noise_record(noise: Noise | None) -> dict[str, object]:
     across = noise if noise and noise.across_seeds else None
     return {
@@ -116,3 +106,13 @@ def _noise_record(noise: Noise | None) -> dict[str, object]:
 def _statistics(name: str, summary: Summary | None) -> dict[str, object]:
     fields = {"mean": "mean", "sd": "sd", "half_width_95": "half_width"}
     return {f"{name}_{title}": getattr(summary, field, None) for title, field in fields.items()}
+
+
+def _elsewhere_record(row: Row, table: Table) -> dict[str, object]:
+    """Of each context, text and task the mean, and the difference to the arm's reference."""
+    found: dict[str, object] = {}
+    for title, cell in table.elsewhere.cells[row.arm].items() if table.elsewhere else ():
+        found[f"{title} mean"] = cell.loss.mean if cell.loss else cell.refused or None
+        for name in ("mean", "low", "high"):
+            found[f"{title} difference {name}"] = getattr(cell.difference, name, None)
+    return found

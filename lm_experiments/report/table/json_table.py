@@ -80,9 +80,9 @@ def json_text(table: Table) -> str:
         "provenance": {key: _known(table, key) for key in _SHARED_KEYS},
         "arms": [_arm(row, table) for row in table.rows],
         "contrasts": [_comparison(item) for item in table.comparisons],
+        **({"elsewhere": asdict(table.elsewhere)} if table.elsewhere else {}),
         "effects": _effects(table),
         **(_published(table) if table.published else {}),
-        **({"elsewhere": asdict(table.elsewhere)} if table.elsewhere else {}),
         "notes": notes(table),
     }
     return json.dumps(jsonable(content), indent=1, allow_nan=False, ensure_ascii=False) + "\n"

@@ -7,6 +7,7 @@ import math
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from typing import TYPE_CHECKING
 
 from lm_experiments.errors import InputError
@@ -141,7 +142,7 @@ class Table:
     the seeds could have shown, from the largest error of the paired differences. `mixed` tells that
     runs which differ in what they should share were allowed in. `effects` are those of the grid
     that the arms form, if they form one. `published` are the study's published claims with their
-    verdicts. `elsewhere` is what its runs lose on other contexts, texts and tasks.
+    verdicts.
     """
 
     sweep: Sweep
@@ -154,7 +155,6 @@ class Table:
     mixed: bool = False
     effects: Effects | None = None
     published: tuple[Finding, ...] = ()
-    elsewhere: Elsewhere | None = None
 
     @property
     def metric(self) -> str:
@@ -205,6 +205,11 @@ class Table:
     def tune(self) -> Tuning | None:
         """The study's tuning, where arms are also shown at their own best setting."""
         return self.sweep.study.tune if self.sweep.study else None
+
+    @cached_property
+    def elsewhere(self) -> Elsewhere | None:
+        """What the runs lose on other contexts, texts and tasks; None where nothing is asked."""
+        return elsewhere(self.sweep, self.plan, {row.arm: row.runs for row in self.rows})
 
 
 def build_table(sweep: Sweep, baseline: str | None = None, allow_mixed: bool = False) -> Table:
@@ -261,7 +266,6 @@ def build_table(sweep: Sweep, baseline: str | None = None, allow_mixed: bool = F
         allow_mixed,
         grid_effects(sweep, chosen, runs, metric),
         _published(sweep, plan, comparisons, runs),
-        elsewhere(sweep, plan, runs),
     )
 
 

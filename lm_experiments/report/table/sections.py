@@ -11,4 +11,4 @@ from lm_experiments.report.table.section import Section
 def sections(table: Table) -> list[Section]:
     """Those that have something to say of a table."""
     found = [effects_section(table), *elsewhere_sections(table)]
-    return [section for section in found if section.rows or section.notes]
+    return [section for section in found if section.notes]
