@@ -136,6 +136,7 @@ def _draw(table: Table, folder: Path, style: Style) -> dict[str, str]:
     """Draw what there is to draw; the file names of the pictures with what they show."""
     # Imported here because these load only when something is drawn.
     from lm_experiments.report.pictures.by_value import draw_by_value
+    from lm_experiments.report.pictures.contexts import draw_contexts
     from lm_experiments.report.pictures.curves import draw_curves
     from lm_experiments.report.pictures.effects import draw_effects
     from lm_experiments.report.pictures.forest import draw_forest
@@ -150,6 +151,7 @@ def _draw(table: Table, folder: Path, style: Style) -> dict[str, str]:
         (draw_ladder, "ladder", "Differences against training compute, with 95 % intervals"),
         (draw_effects, "effects", "Main effects and interactions with 95 % intervals"),
         (draw_sensitivity, "sensitivity", "Validation loss by the tuned key"),
+        (draw_contexts, "contexts", "Loss by context length, and by position"),
     ):
         for suffix in (SCREEN, *PAPER):
             path = folder / f"{name}{suffix}"

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from lm_experiments.rundir.diagnostics import by_part, read_diagnostics
+from lm_experiments.rundir.evaluations import Asked, Evaluation, read_evaluations
 from lm_experiments.rundir.identity import read_values
 from lm_experiments.rundir.ledger import Entry, read_ledger
 from lm_experiments.rundir.live import run_state
@@ -91,6 +92,15 @@ class Run:
         from lm_experiments.rundir.documents import read_document_losses
 
         return read_document_losses(self.directory)
+
+    @cached_property
+    def evaluations(self) -> Mapping[str, Evaluation]:
+        """What its last weights lose elsewhere, by the name of what was asked."""
+        return read_evaluations(self.directory, self.result.val_loss)
+
+    def evaluation(self, asked: Asked) -> Evaluation | None:
+        """What was measured of what is asked, None where nothing was."""
+        return self.evaluations.get(asked.key(self.result.eval_context or 0))
 
     @cached_property
     def diagnostics(self) -> Row:

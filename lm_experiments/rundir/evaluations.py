@@ -69,8 +69,11 @@ class Evaluate:
                     f"study.evaluate.data.{label}={words} is no corpus; write its name, and its "
                     f"keys if need be: {label}: [data=text, data.path=notes.txt]."
                 )
-        if len(set(self.tasks)) < len(self.tasks):
-            raise InputError(f"study.evaluate.tasks={self.tasks} names a task twice.")
+        titles = [each.title for each in self.asked]
+        if repeated := [title for title in titles if titles.count(title) > 1]:
+            raise InputError(
+                f"study.evaluate has {repeated[0]!r} twice; give a text or task another name."
+            )
         if not self.asked:
             raise InputError(
                 "study.evaluate asks for nothing; write evaluate: {contexts: [0.5, 1, 2, 4]}, "
@@ -93,6 +96,7 @@ class Evaluation:
 
     Attributes:
         context: tokens of a window.
+        trained: tokens of a window in training.
         loss: nats per token over all ``tokens`` targets.
         ends: of a context, where ranges of positions in a window end: the trained context, and its
             halves and doubles.
@@ -103,6 +107,7 @@ class Evaluation:
     """
 
     context: int | None = None
+    trained: int | None = None
     loss: float | None = None
     tokens: int | None = None
     bits_per_byte: float | None = None
@@ -113,7 +118,7 @@ class Evaluation:
     measure: str = ""
     refused: str = ""
 
-    def between(self, first: int, end: int | None = None) -> float | None:
+    def between(self, first: int | None, end: int | None = None) -> float | None:
         """Return the nats per token of the positions from ``first`` up to ``end``, None for none.
 
         Both are among ``ends``, or the window's own.
@@ -124,7 +129,7 @@ class Evaluation:
             for start, stop, loss, count in zip(
                 starts, self.ends, self.by_position, self.position_tokens, strict=False
             )
-            if start >= first and (end is None or stop <= end)
+            if start >= (first or 0) and (end is None or stop <= end)
         ]
         total = sum(count for _, count in places)
         return sum(loss * count for loss, count in places) / total if total else None

@@ -128,22 +128,21 @@ def _measured(run: TrainedRun, model: Transformer, asked: Asked, texts: _Texts) 
     if len(text.tokens) < 2:
         return Evaluation(refused="no text")
     found = score(model, text, trained)
-    return Evaluation(trained, found.loss, found.tokens, found.bits_per_byte)
+    return Evaluation(trained, trained, found.loss, found.tokens, found.bits_per_byte)
 
 
 def _at_context(model: Transformer, text: EncodedText, trained: int, length: int) -> Evaluation:
     """Return the loss at a context length, whole and by position, or why there is none."""
     if length >= len(text.tokens):
-        return Evaluation(length, refused=f"text of {len(text.tokens)} tokens")
+        return Evaluation(length, trained, refused=f"text of {len(text.tokens)} tokens")
     try:
         model.position.extend(length)
     except ValueError:
-        return Evaluation(length, refused=f"trained to {trained}")
+        return Evaluation(length, trained, refused=f"trained to {trained}")
     found, ends = score(model, text, length), position_ends(trained, length)
     by_position, counts = found.between(ends)
-    return Evaluation(
-        length, found.loss, found.tokens, found.bits_per_byte, ends, by_position, counts
-    )
+    whole = found.loss, found.tokens, found.bits_per_byte
+    return Evaluation(length, trained, *whole, ends, by_position, counts)
 
 
 def _corpus(words: Sequence[str]) -> DataConfig:

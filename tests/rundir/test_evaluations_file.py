@@ -32,7 +32,8 @@ STUDY: dict[str, Any] = {"name": "x", "baseline": "a", "arms": {"a": [], "b": ["
         ({"data": {"my": ["data.path=x"]}}, r"study.evaluate.data.my=\['data.path=x'\] is no corp"),
         ({"data": {"my": ["data=kjv", "norm=none"]}}, "study.evaluate.data.my=.*is no corpus"),
         ({"data": {"my": ["data=kjv", "data=text"]}}, "study.evaluate.data.my=.*is no corpus"),
-        ({"tasks": ["piqa", "piqa"]}, "study.evaluate.tasks=.* names a task twice"),
+        ({"tasks": ["piqa", "piqa"]}, "study.evaluate has 'piqa' twice; give"),
+        ({"contexts": [2], "data": {"2x": ["data=kjv"]}}, "study.evaluate has '2x' twice"),
         ({"context": [1]}, "study.evaluate.context is not a key; did you mean study.evaluate.cont"),
     ],
 )
@@ -59,7 +60,7 @@ def test_positions_are_told_apart_at_the_trained_length_and_its_halves_and_doubl
     assert position_ends(8, 4) == [1, 2, 4]
     assert position_ends(100, 250) == [1, 3, 6, 12, 25, 50, 100, 200, 250]
     assert position_ends(1, 1) == [1]
-    found = Evaluation(32, 2.0, 6, None, [8, 16, 32], [1.0, 2.0, 5.0], [2, 1, 3])
+    found = Evaluation(32, 8, 2.0, 6, None, [8, 16, 32], [1.0, 2.0, 5.0], [2, 1, 3])
     assert found.between(0, 8) == 1.0
     assert found.between(8) == (2.0 + 3 * 5.0) / 4
     assert found.between(32) is None
@@ -67,7 +68,7 @@ def test_positions_are_told_apart_at_the_trained_length_and_its_halves_and_doubl
 
 def test_evaluations_are_of_the_weights_that_they_were_measured_on(tmp_path: Path) -> None:
     assert read_evaluations(tmp_path, 3.5) == {}
-    found = {"context: 8": Evaluation(8, math.inf, 40, None, [8], [math.inf], [40])}
+    found = {"context: 8": Evaluation(8, 8, math.inf, 40, None, [8], [math.inf], [40])}
     write_evaluations(tmp_path, 3.5, found)
     assert read_evaluations(tmp_path, 3.5) == found
     assert read_evaluations(tmp_path, 3.25) == {}

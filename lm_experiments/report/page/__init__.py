@@ -118,4 +118,5 @@ def _drawn(table: Table) -> dict[str, Any]:
         "effects": figures.effects(table),
         "ladder": figures.ladder(table),
         "sensitivity": figures.sensitivity(table),
+        "contexts": figures.contexts(table),
     }

@@ -11,6 +11,7 @@ from itertools import chain, product
 from statistics import fmean
 from typing import TYPE_CHECKING, Any
 
+from lm_experiments.report.pictures.contexts import context_curves, unit_of
 from lm_experiments.report.pictures.curves import Curve, arm_curve, labelled, scales_of, usual_axis
 from lm_experiments.report.pictures.figure import COLORS, line_styles
 from lm_experiments.report.pictures.forest import ordered
@@ -189,6 +190,18 @@ def sensitivity(table: Table) -> Json | None:
     ]
     measure = f"{LOSS_TITLES[table.trial_metric]} ({UNITS[table.trial_metric]})"
     return {"arms": arms, "key": table.tune.key, "title": measure}
+
+
+def contexts(table: Table) -> Json | None:
+    """Return each arm's loss by context length, None without two contexts."""
+    if table.elsewhere is None or not (curves := context_curves(table)):
+        return None
+    arms = [
+        {"arm": curve.arm, "x": list(curve.tokens), "y": list(curve.means), "chosen": None}
+        for curve in curves
+    ]
+    unit = unit_of(table.elsewhere)
+    return {"arms": arms, "key": "context length (tokens)", "title": f"loss ({unit})"}
 
 
 def thinned(values: Sequence[float], most: int) -> list[int]:

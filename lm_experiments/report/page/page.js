@@ -149,6 +149,7 @@
 
   const makers = { curves, layers, forest: intervals, effects: intervals, ladder, sensitivity };
   const plots = [...document.querySelectorAll(".plot")];
+  makers.contexts = sensitivity;
   function draw(plot) {
     const name = plot.dataset.figure;
     const width = printing ? 680 : plot.clientWidth;

@@ -73,6 +73,7 @@ def _record(row: Row, table: Table) -> dict[str, object]:
         "tokens_per_second": row.mean("tokens_per_second"),
         **_cost_record(row, table),
         "outcome": row.outcome,
+        **_elsewhere_record(row, table),
     }
 
 
@@ -136,3 +137,13 @@ def _noise_record(noise: Noise | None) -> dict[str, object]:
 def _statistics(name: str, summary: Summary | None) -> dict[str, object]:
     fields = {"mean": "mean", "sd": "sd", "half_width_95": "half_width"}
     return {f"{name}_{title}": getattr(summary, field, None) for title, field in fields.items()}
+
+
+def _elsewhere_record(row: Row, table: Table) -> dict[str, object]:
+    """Of each context, text and task the mean, and the difference to the arm's reference."""
+    found: dict[str, object] = {}
+    for title, cell in table.elsewhere.cells[row.arm].items() if table.elsewhere else ():
+        found[f"{title} mean"] = cell.loss.mean if cell.loss else cell.refused or None
+        for name in ("mean", "low", "high"):
+            found[f"{title} difference {name}"] = getattr(cell.difference, name, None)
+    return found

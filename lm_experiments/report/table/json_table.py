@@ -85,6 +85,7 @@ def json_text(table: Table) -> str:
         "provenance": {key: _known(table, key) for key in _SHARED_KEYS},
         "arms": [_arm(row, table) for row in table.rows],
         "contrasts": [_comparison(item) for item in table.comparisons],
+        **({"elsewhere": asdict(table.elsewhere)} if table.elsewhere else {}),
         "effects": _effects(table),
         **(_published(table) if table.published else {}),
         **({"ladder": _ladder(table, table.ladder)} if table.ladder else {}),

@@ -7,12 +7,14 @@ import math
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from typing import TYPE_CHECKING
 
 from lm_experiments.errors import InputError
 from lm_experiments.report.collect import TESTED, Run, Sweep
 from lm_experiments.report.statistics.compare import Comparison, Plan, compare, plan_contrasts
 from lm_experiments.report.statistics.contrasts import Contrast, Summary, summarize
+from lm_experiments.report.statistics.elsewhere import Elsewhere, elsewhere
 from lm_experiments.report.statistics.exploratory import late_claims
 from lm_experiments.report.statistics.grid import grid_effects
 from lm_experiments.report.statistics.ladder import LadderFindings, ladder_findings
@@ -206,6 +208,11 @@ class Table:
     def tune(self) -> Tuning | None:
         """The study's tuning, where arms are also shown at their own best setting."""
         return self.sweep.study.tune if self.sweep.study else None
+
+    @cached_property
+    def elsewhere(self) -> Elsewhere | None:
+        """What the runs lose on other contexts, texts and tasks; None where nothing is asked."""
+        return elsewhere(self.sweep, self.plan, {row.arm: row.runs for row in self.rows})
 
 
 def build_table(sweep: Sweep, baseline: str | None = None, allow_mixed: bool = False) -> Table:
