@@ -147,10 +147,15 @@ class Study:
             return self.contrasts
         return [[arm, self.baseline] for arm in self.arms if arm != self.baseline]
 
+    @property
+    def declared_baseline(self) -> str:
+        """The baseline before a ladder made one of it at each rung."""
+        return self.ladder.baseline if self.ladder and self.ladder.rungs else self.baseline
+
     def reference(self, arm: str) -> str:
         """Return the baseline that an arm is matched with: that of its rung, where it has one."""
         rung = self.ladder.rung_of(arm) if self.ladder else None
-        return rung.arms[self.ladder.baseline] if rung and self.ladder else self.baseline
+        return rung.arms[self.declared_baseline] if rung else self.baseline
 
     @property
     def cells(self) -> list[tuple[str, int, str]]:

@@ -51,6 +51,7 @@ from lm_experiments.study.plan import (
 )
 from lm_experiments.study.preview import preview
 from lm_experiments.study.record import check_recordable, record_sweep, threads_of_sweep
+from lm_experiments.study.rungs import expanded
 from lm_experiments.study.store import done_elsewhere, take_runs
 from lm_experiments.study.wandb_summary import summarize
 from lm_experiments.study.words import check_words
@@ -95,6 +96,8 @@ class Planner:
         if self.command.study is not None:
             study = read_study(self.command.study)
             study = replace(study, seeds=expand.seeds_of(study, overrides))
+            if study.ladder is not None:
+                study = expanded(study, study.ladder, overrides, self._configured)
         if study is None:
             runs = self._plain_sweep(overrides)
         elif study.tune is None:
@@ -246,6 +249,9 @@ class Planner:
             _composed_or_reason(spec.common, self.compose), str
         )
         raise InputError(f"Arm {spec.arm!r}: {found}" if own else found)
+
+    def _configured(self, spec: expand.RunSpec) -> RunConfig:
+        return checked(self.launcher.with_devices(plain(self._composed(spec))))
 
     def _changes(self, run: PlannedRun, first: PlannedRun) -> tuple[str, ...]:
         """Return what the run's arm changes of what all arms share.

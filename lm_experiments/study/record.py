@@ -25,7 +25,7 @@ from lm_experiments.study.plan import PlannedRun
 from lm_experiments.training.config import RunConfig
 
 # What may be added to a study that has started; its ledger tells when.
-EXTENDABLE = ("arms", "contrasts", "controls", "looks", "published", "seeds", "tune")
+EXTENDABLE = ("arms", "contrasts", "controls", "ladder", "looks", "published", "seeds", "tune")
 
 
 def check_recordable(folder: Path, runs: Sequence[PlannedRun], study: Study | None) -> None:
@@ -112,7 +112,8 @@ def _begun(folder: Path, rows: Sequence[SweepRow]) -> bool:
 def _check_study(folder: Path, there: Study | None, study: Study | None) -> None:
     if there is None or study is None:
         return
-    old, new = asdict(there), asdict(study)
+    # A rung that is added is not another baseline.
+    old, new = ({**asdict(s), "baseline": s.declared_baseline} for s in (there, study))
     changed = [
         f"arm {arm!r}: {own} there, {study.arms.get(arm, 'no such arm')} now"
         for arm, own in there.arms.items()
