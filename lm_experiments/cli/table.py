@@ -27,9 +27,9 @@ while the sweep is still running; verdicts wait for its end.
 
 The same table goes to table.md, table.csv, table.json and table.tex in the sweep's folder, the
 validation loss of every arm to curves.png, the loss by a swept number of five values or more to
-by_value.png, the differences to forest.png, main effects and interactions of a grid to effects.png
-and, of a tuned study, the loss by the tuned value to sensitivity.png. report.html has all of it on
-one page. Nothing else is changed.
+by_value.png, the differences to forest.png, those of a ladder to ladder.png, main effects and
+interactions of a grid to effects.png and, of a tuned study, the loss by the tuned value to
+sensitivity.png. report.html has all of it on one page. Nothing else is changed.
 
 Several folders make one table: arms that are configured alike are one arm, and a run that lies in
 two of them counts once. Such a table has no declaration of its own, so that it is exploratory, and

@@ -143,10 +143,6 @@ class Study:
         if self.primary != "val_loss":
             raise InputError(f"study.primary={self.primary} is not known; it can be val_loss.")
 
-    def baseline_of(self, arm: str) -> str:
-        """Return the arm that a declared arm gets as much as, where costs are made equal."""
-        return self.baseline
-
     @property
     def compared(self) -> list[list[str]]:
         """The declared contrasts, or every other arm against the baseline."""
@@ -154,10 +150,15 @@ class Study:
             return self.contrasts
         return [[arm, self.baseline] for arm in self.arms if arm != self.baseline]
 
+    @property
+    def declared_baseline(self) -> str:
+        """The baseline before a ladder made one of it at each rung."""
+        return self.ladder.baseline if self.ladder and self.ladder.rungs else self.baseline
+
     def reference(self, arm: str) -> str:
         """Return the baseline that an arm is matched with: that of its rung, where it has one."""
         rung = self.ladder.rung_of(arm) if self.ladder else None
-        return rung.arms[self.ladder.baseline] if rung and self.ladder else self.baseline
+        return rung.arms[self.declared_baseline] if rung else self.baseline
 
     @property
     def cells(self) -> list[tuple[str, int, str]]:

@@ -171,29 +171,23 @@ def check_distinct(arms: Mapping[str, PlannedRun]) -> None:
 
 
 def check_differences(
-    arms: Mapping[str, PlannedRun], starts: Mapping[str, Start], baseline: str
+    arms: Mapping[str, PlannedRun], starts: Mapping[str, Start], references: Mapping[str, str]
 ) -> None:
-    """Raise InputError where an arm starts and is optimised just as the baseline."""
-    reference = arms[baseline]
-    alike = [
-        label
-        for label, run in arms.items()
-        if label != baseline
-        and run.config.control is None
-        and starts[label].is_as(starts[baseline])
-        and _optimised_alike(run.config, reference.config)
-    ]
-    if not alike:
-        return
-    windows = _full_windows(reference.config)
-    start = _start(reference.config, windows)
-    for label in alike:
-        config = arms[label].config
-        if _start(config, windows).is_as(start):
+    """Raise InputError where an arm starts and is optimised just as its reference, by arm."""
+    for label, other in references.items():
+        run, reference = arms[label], arms[other]
+        if (
+            label == other
+            or run.config.control is not None
+            or not starts[label].is_as(starts[other])
+            or not _optimised_alike(run.config, reference.config)
+        ):
+            continue
+        if _same_on_full_windows(run, reference):
             raise InputError(
-                f"Arm {label!r} ({' '.join(config.arm_overrides) or 'no overrides'}) changes "
+                f"Arm {label!r} ({' '.join(run.config.arm_overrides) or 'no overrides'}) changes "
                 f"nothing: on the same batch its loss and all its gradients are bit for bit those "
-                f"of {baseline!r}; give it an override that does something, or declare it in "
+                f"of {other!r}; give it an override that does something, or declare it in "
                 "study.controls."
             )
 

@@ -91,7 +91,10 @@ def study_specs(
 ) -> list[RunSpec]:
     """Return the runs of some cells of a study, at the setting of the command line."""
     fixed = _fixed(overrides)
-    name = name or sweep_name([study.name], arm_overrides(fixed))
+    keys = [o.get_key_element().lstrip("+") for o in overrides]
+    # A study with a ladder in its file has its name alone.
+    climbed = [f"study.ladder={study.ladder.by}"] if study.ladder and "study.ladder" in keys else []
+    name = name or sweep_name([study.name], [*climbed, *arm_overrides(fixed)])
     specs = []
     for arm, seed, role, setting in cells:
         own = study.arms[arm]
@@ -133,7 +136,7 @@ def tuned_cells(study: Study, best: Mapping[str, float]) -> list[Cell]:
     Each arm runs at the baseline's best, to be compared at equal settings, and at its own.
     """
     assert study.tune is not None
-    settings = [(REPORT, arm, best[study.baseline]) for arm in study.arms]
+    settings = [(REPORT, arm, best[study.reference(arm)]) for arm in study.arms]
     settings += [(TUNED, arm, best[arm]) for arm in study.arms]
     points = itertools.product(settings, study.seeds)
     return [(arm, seed, role, {study.tune.key: value}) for (role, arm, value), seed in points]

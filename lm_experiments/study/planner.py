@@ -50,6 +50,7 @@ from lm_experiments.study.plan import (
 )
 from lm_experiments.study.preview import preview
 from lm_experiments.study.record import check_recordable, record_of, record_sweep
+from lm_experiments.study.rungs import expanded
 from lm_experiments.study.store import done_elsewhere, take_runs
 from lm_experiments.study.wandb_summary import summarize
 from lm_experiments.study.words import check_words
@@ -94,6 +95,8 @@ class Planner:
             study = read_study(self.command.study)
             study = replace(study, seeds=expand.seeds_of(study, overrides))
             check_evaluations(study)
+            if study.ladder is not None:
+                study = expanded(study, study.ladder, overrides, self._configured)
             self._study = study
         if study is None:
             runs = self._plain_sweep(overrides)
@@ -234,7 +237,7 @@ class Planner:
         if self._equal is None:
             typed, study = record.runs[0].overrides if record.runs else first.own, self._study
             self._equal = Equaliser(
-                lambda arm: study.arms[study.baseline_of(arm)] if study else typed,
+                lambda arm: study.arms[study.reference(arm)] if study else typed,
                 self._checked,
                 record.step_times,
                 self.launcher.is_remote,
@@ -265,6 +268,9 @@ class Planner:
             _composed_or_reason(spec.common, self.compose), str
         )
         raise InputError(f"Arm {spec.arm!r}: {found}" if own else found)
+
+    def _configured(self, spec: expand.RunSpec) -> RunConfig:
+        return checked(self.launcher.with_devices(plain(self._composed(spec))))
 
     def _changes(self, run: PlannedRun, first: PlannedRun) -> tuple[str, ...]:
         """Return what the run's arm changes of what all arms share.

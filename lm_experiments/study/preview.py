@@ -20,6 +20,7 @@ from lm_experiments.study import checks
 from lm_experiments.study.estimate import Estimates
 from lm_experiments.study.fairness import fairness, scaled
 from lm_experiments.study.plan import PlannedRun, corpus_of, distinct
+from lm_experiments.study.rungs import ladder_lines
 from lm_experiments.training.devices import find_device
 
 HEADER = ("arm", "parameters", "vs baseline", "ffn width", "FLOPs/token", "tokens")
@@ -49,18 +50,19 @@ def preview(
     arms = dict(reversed(arms.items()))
     waiting = [run for run in distinct(runs) if run.status not in OVER]
     starts: dict[str, checks.Start] = {}
+    references = {arm: study.reference(arm) if study else next(iter(arms)) for arm in arms}
     if study is not None:
         checks.check_distinct(arms)
     if study is not None and (waiting or only):
         starts = checks.look_at_starts(arms)
-        checks.check_differences(arms, starts, study.baseline)
+        checks.check_differences(arms, starts, references)
     unchanged = checks.find_unchanged(arms) if study is None and (waiting or only) else {}
-    baseline = study.baseline if study else next(iter(arms))
     budget = BUDGET_HEADER if scaled(arms) else ()
     header = (*HEADER, *budget, *(START_HEADER if starts else ()))
-    rows = [header, *_rows(arms, baseline, starts)]
+    rows = [header, *_rows(arms, shown(references, study), starts)]
     for line in [
         *aligned(rows, numbers=True),
+        *ladder_lines(runs, study),
         *fairness(arms, study),
         *_overlaps(arms),
         *_tuned_on_what_is_reported(arms, study),
@@ -79,11 +81,20 @@ def preview(
     return not only
 
 
+def shown(references: Mapping[str, str], study: Study | None) -> Mapping[str, str]:
+    """Return the arms that get a row, by arm its reference: of a long ladder, the largest rung."""
+    if study is None or study.ladder is None or len(references) <= MOST_ROWS:
+        return references
+    return {arm: references[arm] for arm in study.ladder.rungs[-1].arms.values()}
+
+
 def _rows(
-    arms: Mapping[str, PlannedRun], baseline: str, starts: Mapping[str, checks.Start]
+    arms: Mapping[str, PlannedRun],
+    references: Mapping[str, str],
+    starts: Mapping[str, checks.Start],
 ) -> list[tuple[str, ...]]:
     """Return a row for each arm; of many arms, one for all that are equal in every column."""
-    rows = [_row(arms, baseline, arm, starts) for arm in arms]
+    rows = [_row(arms, reference, arm, starts) for arm, reference in references.items()]
     if len(rows) <= MOST_ROWS:
         return rows
     alike: dict[tuple[str, ...], list[str]] = {}
@@ -96,14 +107,14 @@ def _rows(
 
 
 def _row(
-    arms: Mapping[str, PlannedRun], baseline: str, arm: str, starts: Mapping[str, checks.Start]
+    arms: Mapping[str, PlannedRun], reference: str, arm: str, starts: Mapping[str, checks.Start]
 ) -> tuple[str, ...]:
-    ledger, reference = arms[arm].ledger, arms[baseline].ledger
-    difference = ledger.parameters / reference.parameters - 1
+    ledger = arms[arm].ledger
+    difference = ledger.parameters / arms[reference].ledger.parameters - 1
     sizes = (
         arm,
         f"{ledger.parameters:,}",
-        "baseline" if arm == baseline else f"{difference:+.2%}",
+        "baseline" if arm == reference else f"{difference:+.2%}",
         f"{ledger.ffn_width:,}",
         f"{ledger.training_flops_per_token / 1e6:,.2f}M",
         f"{arms[arm].config.tokens:,}",

@@ -30,6 +30,7 @@ EXTENDABLE = (
     "contrasts",
     "controls",
     "evaluate",
+    "ladder",
     "looks",
     "published",
     "seeds",
@@ -124,7 +125,8 @@ def _begun(folder: Path, rows: Sequence[SweepRow]) -> bool:
 def _check_study(folder: Path, there: Study | None, study: Study | None) -> None:
     if there is None or study is None:
         return
-    old, new = asdict(there), asdict(study)
+    # A rung that is added is not another baseline.
+    old, new = ({**asdict(s), "baseline": s.declared_baseline} for s in (there, study))
     changed = [
         f"arm {arm!r}: {own} there, {study.arms.get(arm, 'no such arm')} now"
         for arm, own in there.arms.items()

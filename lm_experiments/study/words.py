@@ -58,9 +58,10 @@ def prepared_words(words: Sequence[str]) -> list[str]:
     studies = [text for text in words if text.startswith("study=")]
     found = []
     for text in words:
-        if text.startswith("study."):
+        if text.startswith(("study.", "ladder=")):
             if not studies:
                 raise InputError(f"{text} changes a study; choose one with study=NAME.")
+            text = re.sub(r"^ladder=(\w+)$", r"study.ladder={by:\1}", text)
             # Fields that its file leaves out have no place in the configuration yet, and Hydra
             # would merge a section into what is there.
             key, _, value = text.partition("=")

@@ -28,6 +28,7 @@ from lm_experiments.report.table.latex import latex
 from lm_experiments.report.table.markdown import markdown
 from lm_experiments.report.table.terminal import show_table
 from lm_experiments.report.table.warnings import warnings
+from lm_experiments.rundir.ledger import LOOK
 
 COMPUTE = [float(FLOPS_PER_TOKEN * TOKENS_PER_STEP * steps) for steps in STEPS]
 # The loss of each rate of the grid, by tuning seed.
@@ -228,5 +229,5 @@ def test_the_picture_has_every_difference_and_its_verdict(
 def test_a_loaded_ladder_is_drawn_and_is_a_look(ladder: StudyFactory) -> None:
     loaded = load(ladder.whole())
     assert loaded.ladder().axes
+    assert any(entry.event == LOOK for entry in collect(ladder.root).ledger)
     assert loaded.table().table.ladder is not None
-    assert any(entry.event == "look" for entry in collect(ladder.root).ledger)

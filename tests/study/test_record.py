@@ -12,13 +12,14 @@ from filelock import FileLock
 
 from lm_experiments.errors import InputError
 from lm_experiments.rundir.identity import Identity, write_identity
+from lm_experiments.rundir.ladder import Ladder, Rung
 from lm_experiments.rundir.names import LOCK
 from lm_experiments.rundir.published import Claim, Source
 from lm_experiments.rundir.results import DONE, FAILED, INTERRUPTED, Result, write_result
 from lm_experiments.rundir.study import Study
 from lm_experiments.rundir.sweeps import read_sweep
 from lm_experiments.study.expand import RunSpec
-from lm_experiments.study.record import record_sweep
+from lm_experiments.study.record import check_recordable, record_sweep
 
 
 @dataclass
@@ -158,3 +159,24 @@ def test_published_claims_may_be_added_to_a_study_that_has_begun(
     assert kept is not None and kept.study is not None and kept.study.published == [claim]
     with pytest.raises(InputError, match="before it was edited"):
         record_sweep(tmp_path, [plan("a", 0.1)], [], replace(study, margin=0.5))  # type: ignore[list-item]
+
+
+def test_a_rung_may_be_added_to_a_ladder_and_none_taken_away(plan: Plan, tmp_path: Path) -> None:
+    def climbed(*steps: int) -> Study:
+        rungs = [Rung(f"{n}", {arm: f"{arm} at {n}" for arm in "ab"}) for n in steps]
+        arms = {label: [f"s={rung.label}"] for rung in rungs for label in rung.arms.values()}
+        ladder = Ladder(steps=list(steps), rungs=rungs, baseline="a", contrasts=[["b", "a"]])
+        return Study("s", f"a at {steps[-1]}", arms, ladder=ladder)
+
+    record_sweep(tmp_path, [plan("a at 1", 0.1)], [], climbed(1, 2, 3))  # type: ignore[list-item]
+    begin(plan("a at 1", 0.1), DONE)
+    higher = climbed(1, 2, 3, 4)
+    record_sweep(tmp_path, [plan("a at 1", 0.1)], [], higher)  # type: ignore[list-item]
+    kept = read_sweep(tmp_path)
+    assert kept is not None and kept.study == higher
+    with pytest.raises(InputError, match=r"arm 'a at 1': .* there, no such arm now"):
+        check_recordable(tmp_path, [], climbed(2, 3, 4))
+    assert higher.ladder is not None
+    other = replace(higher, ladder=replace(higher.ladder, baseline="b"))
+    with pytest.raises(InputError, match="baseline: 'a' there, 'b' now"):
+        check_recordable(tmp_path, [], other)
