@@ -33,6 +33,7 @@ PLAIN: dict[Any, Any] = {
 # Fields whose values are checked: an example that passes and is not the default.
 ALLOWED: dict[tuple[type, str], Any] = {
     (Result, "status"): FAILED,
+    (Claim, "context"): None,
     (SweepRow, "role"): TUNED,
     (Claim, "expect"): "worse",
     (Claim, "contrast"): ["other", "base"],
@@ -93,7 +94,7 @@ def defaults(item: Any) -> list[str]:
 def test_the_examples_leave_no_field_at_its_default(cls: type[Any]) -> None:
     # The one metric that can be compared today is the default; looks do not go with tuning.
     # A claim has a contrast or an order.
-    expected = {Study: ["looks", "primary"], Claim: ["order"]}
+    expected = {Study: ["looks", "primary"], Claim: ["order", "context"]}
     assert defaults(example(cls)) == expected.get(cls, [])
 
 
