@@ -86,6 +86,8 @@ class Claim:
             best value.
         sources: who found it.
         why: why a small run may differ.
+        context: of [arm, arm], the context at which the arm is compared with itself at the trained
+            one, as a multiple of that; one of the study's evaluate.contexts.
     """
 
     claim: str
@@ -97,6 +99,7 @@ class Claim:
     unit: str = NATS
     sources: list[Source] = field(default_factory=list)
     why: str = ""
+    context: float | None = None
 
     def __post_init__(self) -> None:
         self._check_known("measure", self.measure, tuple(MEASURES))
@@ -136,7 +139,7 @@ class Claim:
         """All that its verdict depends on, on one line."""
         if self.expect == ORDER:
             return " < ".join(f"{arm} ({value:g})" for arm, value in self.order.items())
-        arm, reference = self.contrast
+        arm, reference = self.sides
         at = "" if self.span is None else f", {self.span[0]:g} to {self.span[1]:g} {self.unit}"
         return f"{self.of}{arm} - {reference}: {self.expect}{at}"
 
@@ -149,6 +152,13 @@ class Claim:
         if value not in allowed:
             raise self._wrong(f"{key}={value} is not known{of}; it can be {', '.join(allowed)}")
 
+    @property
+    def sides(self) -> list[str]:
+        """The two that are compared, in words: the contrast, or ALiBi at 2x and ALiBi at 1x."""
+        if self.context is None:
+            return self.contrast
+        return [f"{self.contrast[0]} at {multiple:g}x" for multiple in (self.context, 1)]
+
     def _check_order(self) -> None:
         values = list(self.order.values())
         if self.contrast or self.range:
@@ -160,7 +170,9 @@ class Claim:
             )
 
     def _check_contrast(self) -> None:
-        if self.order or len(self.contrast) != 2 or self.contrast[0] == self.contrast[1]:
+        if self.context is not None:
+            self._check_context(self.context)
+        elif self.order or len(self.contrast) != 2 or self.contrast[0] == self.contrast[1]:
             raise self._wrong(
                 f"contrast={self.contrast} must be two arms, [arm, reference], without order:"
             )
@@ -178,6 +190,19 @@ class Claim:
             raise self._wrong(
                 f"expect: {self.expect} goes against its differences, {self.published}, of which "
                 f"those below zero are {LOWER if self.measure == BEST_VALUE else BETTER}"
+            )
+
+    def _check_context(self, context: float) -> None:
+        if self.order or len(self.contrast) != 2 or self.contrast[0] != self.contrast[1]:
+            raise self._wrong(
+                f"contrast={self.contrast} with context: compares an arm with itself; write "
+                "contrast: [ALiBi, ALiBi]"
+            )
+        of_loss = self.measure == LOSS and self.unit == NATS and self.expect != FAILS
+        if context <= 0 or context == 1 or not of_loss:
+            raise self._wrong(
+                f"context={context:g} needs a multiple of the trained context other than 1, where "
+                f"the loss in {NATS} is better, worse or equivalent"
             )
 
     def _wrong(self, reason: str) -> InputError:

@@ -137,6 +137,7 @@ class Study:
 
     def __post_init__(self) -> None:
         _check_arms(self)
+        _check_contexts(self)
         _check_seeds(self)
         if self.margin is not None and self.margin <= 0:
             raise InputError(f"study.margin={self.margin:g} must be positive, or null.")
@@ -247,6 +248,16 @@ def _check_arms(study: Study) -> None:
             f"study.contrasts holds {found}, which compare the same two arms; keep one of them, as "
             "each contrast makes the tests of all others stricter."
         )
+
+
+def _check_contexts(study: Study) -> None:
+    measured = study.evaluate.contexts if study.evaluate else []
+    for claim in study.published:
+        if claim.context is not None and not {claim.context, 1.0} <= set(measured):
+            raise InputError(
+                f"study.published, {claim.claim!r}: context={claim.context:g} takes both it and 1 "
+                f"among study.evaluate.contexts, which are {measured}."
+            )
 
 
 def check_looks(looks: Sequence[int]) -> None:

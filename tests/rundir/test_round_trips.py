@@ -34,6 +34,7 @@ PLAIN: dict[Any, Any] = {
 # Fields whose values are checked: an example that passes and is not the default.
 ALLOWED: dict[tuple[type, str], Any] = {
     (Result, "status"): FAILED,
+    (Claim, "context"): None,
     (SweepRow, "role"): TUNED,
     (Claim, "expect"): "higher",
     (Claim, "measure"): "best value",
@@ -98,7 +99,11 @@ def defaults(item: Any) -> list[str]:
 def test_the_examples_leave_no_field_at_its_default(cls: type[Any]) -> None:
     # The one metric that can be compared today is the default; looks do not go with tuning.
     # A claim has a contrast or an order, and a ladder steps or sizes.
-    expected = {Study: ["looks", "primary"], Claim: ["order"], Ladder: ["steps"]}
+    expected = {
+        Study: ["looks", "primary"],
+        Claim: ["order", "context"],
+        Ladder: ["steps"],
+    }
     assert defaults(example(cls)) == expected.get(cls, [])
 
 

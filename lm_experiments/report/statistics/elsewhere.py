@@ -12,8 +12,16 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from lm_experiments.report.statistics.compare import UNTESTED
-from lm_experiments.report.statistics.contrasts import Contrast, Summary, contrast, summarize
+from lm_experiments.report.statistics.contrasts import (
+    Contrast,
+    Summary,
+    adjust,
+    contrast,
+    summarize,
+)
 from lm_experiments.rundir.evaluations import CONTEXT, DATA, TASK, Asked, Evaluation
+from lm_experiments.rundir.published import Claim
+from lm_experiments.rundir.study import FEWEST_SEEDS
 
 if TYPE_CHECKING:
     from lm_experiments.report.collect import Run, Sweep
@@ -114,6 +122,40 @@ def difference_of(
         return None
     item = contrast(values_of(found[arm], value), values_of(found[reference], value))
     return replace(item, **UNTESTED) if item else None
+
+
+def contrasts_at_contexts(
+    claims: Sequence[Claim], plan: Plan, runs: RunsByArm
+) -> dict[str, Contrast | str]:
+    """The contrasts of claims on contexts by their rules, adjusted after Holm in their own family.
+
+    Each is of an arm at the claimed context, less the same runs at the trained one. In place of
+    one that cannot be tested stands the reason.
+    """
+    claims = list({claim.rule: claim for claim in claims if claim.context is not None}.values())
+    found = [_against_itself(claim, plan, runs.get(claim.contrast[0], ())) for claim in claims]
+    adjusted = adjust([None if isinstance(each, str) else each for each in found], plan.margin)
+    return {
+        claim.rule: each if isinstance(each, str) else (tested or each)
+        for claim, each, tested in zip(claims, found, adjusted, strict=True)
+    }
+
+
+def _against_itself(claim: Claim, plan: Plan, runs: Sequence[Run]) -> Contrast | str:
+    assert claim.context is not None
+    if any(run.failing for run in runs):
+        return f"{claim.contrast[0]!r} has failed runs"
+    there, trained = (
+        measured(runs, Asked(CONTEXT, "", multiple)) for multiple in (claim.context, 1.0)
+    )
+    if refused := [each.refused for each in there.values() if each.refused]:
+        return f"{claim.sides[0]} cannot be measured ({refused[0]})"
+    own, reference = (values_of(found, lambda each: each.loss) for found in (there, trained))
+    item = contrast(own, reference, plan.margin)
+    if item is None or not item.paired or item.n < FEWEST_SEEDS:
+        return f"fewer than {FEWEST_SEEDS} seeds are measured there"
+    # Equal losses are no sample.
+    return replace(item, **UNTESTED) if item.identical else item
 
 
 def values_of(found: Mapping[int, Evaluation], value: Value) -> dict[int, float]:

@@ -21,6 +21,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from lm_experiments.report.statistics import elsewhere
 from lm_experiments.report.statistics.contrasts import Contrast, summarize
 from lm_experiments.report.statistics.ranks import mean_tau
 from lm_experiments.report.statistics.verdicts import (
@@ -180,9 +181,15 @@ def held_against(
     `late` says why claims, by their rules, were declared too late
     (`exploratory.late_claims`); `comparisons` are adjusted.
     """
+    at_contexts = elsewhere.contrasts_at_contexts(claims, plan, runs)
     by_pair = {(item.arm, item.reference): item for item in comparisons}
     found = []
     for claim in claims:
+        if claim.context is not None:
+            item = at_contexts[claim.rule] if complete else f"the study is {UNFINISHED}"
+            item = late.get(claim.rule) or item
+            found.append(_at_context(claim, plan, item, len(at_contexts)))
+            continue
         reason = late.get(claim.rule) or _untestable(claim, plan, runs, complete)
         if reason:
             found.append(_not_testable(claim, reason))
@@ -292,6 +299,17 @@ def _factor(unit: str, metric: str, runs: Sequence[Run]) -> float | None:
 
 def _not_testable(claim: Claim, reason: str) -> Finding:
     return Finding(claim, NOT_TESTABLE, reason=reason)
+
+
+def _at_context(claim: Claim, plan: Plan, item: Contrast | str, family: int) -> Finding:
+    """A claim on an arm at another context, against a contrast of its family or a reason."""
+    if isinstance(item, str):
+        return _not_testable(claim, item)
+    if claim.expect == published.EQUIVALENT and plan.margin is None:
+        return _not_testable(claim, "the study declares no margin")
+    verdict = difference_verdict(claim.expect, claim.span, item, plan.margin, family)
+    here = f"{item.mean:+.4f} [{item.low:+.4f}, {item.high:+.4f}] over {item.n} seeds"
+    return Finding(claim, verdict, here, item.mean, item.low, item.high, item.n)
 
 
 def _beyond(found: Contrast, margin: float, family: int) -> bool:

@@ -58,6 +58,8 @@ def sentence(found: Finding, table: Table) -> str:
 
 def claim_text(claim: Claim) -> str:
     """The contrast and what is expected of it, or the order."""
+    if claim.context is not None:
+        return f"{' - '.join(claim.sides)}: {claim.expect}, {claim.published} {claim.unit}"
     if claim.order:
         return ", ".join(f"{arm} {value:g}" for arm, value in claim.order.items())
     tolerance = claim.expect == EQUIVALENT and claim.range is not None
