@@ -13,7 +13,7 @@ DESCRIPTION = """\
 Write a page with one card for each published claim of these studies, those that do not hold first:
 what was published, with its scale and its number of runs, beside what these runs found; the
 verdict at this scale, why it may differ, what it cost, the command, the hash of the table and the
-cell that was trained again last. Beside it lies a forest plot of each study.
+cell that was trained again last. Beside it lie the table.json and a forest plot of each study.
 
 Everything comes from the folders; nothing in them is changed."""
 EXAMPLES = """\

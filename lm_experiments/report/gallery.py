@@ -70,7 +70,7 @@ class Card:
 
 
 def write_gallery(folders: Sequence[Path], out: Path) -> list[Path]:
-    """Write a page with a card for every claim of these sweeps, and a forest plot for each sweep.
+    """Write a page with a card for every claim of these sweeps, their tables and forest plots.
 
     Cards of claims that do not hold come first. A claim that several sweeps declare, at several
     budgets, has one card. Raises `InputError` for a sweep without claims, without a table, whose
@@ -85,9 +85,17 @@ def write_gallery(folders: Sequence[Path], out: Path) -> list[Path]:
         raise InputError(f"Two sweeps are called {repeated[0]}; rename one of their folders.")
     out.mkdir(parents=True, exist_ok=True)
     drawn = [path for each in exhibits if draw_forest(each.table, path := out / f"{each.name}.png")]
+    tables = [_copied(each, out) for each in exhibits]
     page = out / INDEX
     page.write_text(_page(_cards(exhibits), drawn), encoding="utf-8", newline="\n")
-    return [page, *drawn]
+    return [page, *tables, *drawn]
+
+
+def _copied(exhibit: Exhibit, out: Path) -> Path:
+    """Keep the table of a sweep beside the page, byte for byte."""
+    path = out / f"{exhibit.name}.json"
+    path.write_bytes((exhibit.folder / "table.json").read_bytes())
+    return path
 
 
 def _exhibit(folder: Path) -> Exhibit:
@@ -177,7 +185,8 @@ def _origin(exhibit: Exhibit) -> list[str]:
         table.sweep.record.command,
         "```",
         "",
-        f"`table.json` has the SHA-256 `{exhibit.digest}`. {_retrained(exhibit)}",
+        f"[Its table]({exhibit.name}.json) has the SHA-256 `{exhibit.digest}`. "
+        f"{_retrained(exhibit)}",
     ]
 
 

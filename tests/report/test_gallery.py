@@ -49,7 +49,8 @@ def cards(page: str) -> list[str]:
 def test_a_card_has_both_scales_and_those_that_do_not_hold_come_first(
     shown: StudyFactory, tmp_path: Path
 ) -> None:
-    page, picture = write_gallery([shown.root], tmp_path / "gallery")
+    page, table, picture = write_gallery([shown.root], tmp_path / "gallery")
+    assert table.read_bytes() == (shown.root / "table.json").read_bytes()
     assert picture.name == "norms.png" and picture.stat().st_size > 1000
     text = page.read_text()
     first, second, third = cards(text)
@@ -68,7 +69,7 @@ def test_a_card_has_both_scales_and_those_that_do_not_hold_come_first(
     assert digest in second and "No cell of it has been trained again yet." in second
     assert "**not testable here: no arm 'rope' was trained**" in third
     assert "3 claims: 1 does not hold, 0 holds in sign, 1 holds, 0 not resolved, 1 not" in text
-    again, _ = write_gallery([shown.root], tmp_path / "again")
+    again, *_ = write_gallery([shown.root], tmp_path / "again")
     assert again.read_text() == text
 
 
@@ -79,9 +80,9 @@ def test_a_claim_at_two_budgets_has_one_card_and_the_verdict_of_the_longer(
     short.changes = {cell: {**known, "tokens": 1000} for cell, known in shown.changes.items()}
     short.losses = {("nope", seed): short.loss("baseline", seed) - 0.1 for seed in short.seeds}
     write_report(short.whole())
-    page, *pictures = write_gallery([short.root, shown.root], tmp_path / "gallery")
+    page, *others = write_gallery([short.root, shown.root], tmp_path / "gallery")
     second = cards(page.read_text())[1]
-    assert len(pictures) == 2
+    assert len(others) == 4
     assert second.startswith("2. Without positions") and "**holds at this scale**" in second
     mine = [line for line in second.splitlines() if line.startswith("| **here**")]
     assert "| its runs: holds |" in mine[0] and "| 4.1M |" in mine[0]
@@ -100,7 +101,7 @@ def test_the_last_cell_of_this_very_table_is_told(shown: StudyFactory, tmp_path:
         folder.mkdir()
         cells = [RetrainedCell(cell, 3.0, 3.0, "bit-equal")]
         write_reproduction(folder, Reproduction(table, time, cells))
-    page, _ = write_gallery([shown.root], tmp_path / "gallery")
+    page, *_ = write_gallery([shown.root], tmp_path / "gallery")
     assert "Last cell trained again: silu s1, bit-equal, on 2026-02-01." in page.read_text()
 
 
@@ -133,4 +134,6 @@ def test_the_command_names_what_it_wrote(
 ) -> None:
     out = tmp_path / "gallery"
     assert main([str(shown.root), "--out", str(out)]) == 0
-    assert capsys.readouterr().out == f"Wrote {out}/index.md\nWrote {out}/norms.png\n"
+    assert capsys.readouterr().out == "".join(
+        f"Wrote {out}/{name}\n" for name in ("index.md", "norms.json", "norms.png")
+    )
