@@ -61,7 +61,8 @@ def prepared_words(words: Sequence[str]) -> list[str]:
         if text.startswith(("study.", "ladder=")):
             if not studies:
                 raise InputError(f"{text} changes a study; choose one with study=NAME.")
-            text = re.sub(r"^ladder=(\w+)$", r"study.ladder={by:\1}", text)
+            text = re.sub(r"^ladder=(?!null$)(\w+)$", r"ladder={by:\1}", text)
+            text = re.sub(r"^ladder=", "study.ladder=", text)
             # Fields that its file leaves out have no place in the configuration yet, and Hydra
             # would merge a section into what is there.
             key, _, value = text.partition("=")

@@ -104,6 +104,12 @@ def test_options_may_stand_between_words() -> None:
 def test_a_study_is_changed_by_words() -> None:
     words = ["study=glu", "study.margin=0.1", "seed=1", "-m"]
     assert prepared_words(words) == ["-m", "study=glu", "++study.margin=0.1", "seed=1"]
+    assert prepared_words(["study=glu", "ladder=size", "study.ladder.sizes=[a,b]"])[1:] == [
+        "++study.ladder=null",
+        "++study.ladder={by:size}",
+        "++study.ladder.sizes=[a,b]",
+    ]
+    assert prepared_words(["study=glu", "ladder=null"])[1:] == ["++study.ladder=null"]
     assert prepared_words(["study=glu", "study.seeds={first:5}"])[1:] == [
         "++study.seeds=null",
         "++study.seeds={first:5}",
