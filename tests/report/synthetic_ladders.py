@@ -20,7 +20,7 @@ def ladder_of(
     arms: Sequence[str], contrasts: Sequence[tuple[str, str]] = (), rate: str = FIXED
 ) -> Ladder:
     """A ladder by budget, the first arm its baseline."""
-    rungs = [Rung(f"{n} steps", {arm: f"{arm}, {n} steps" for arm in arms}) for n in STEPS]
+    rungs = [Rung(f"{n} steps", {arm: f"{arm} at {n} steps" for arm in arms}) for n in STEPS]
     pairs = [list(pair) for pair in contrasts] or [[arm, arms[0]] for arm in arms[1:]]
     return Ladder(BUDGET, list(STEPS), rungs=rungs, baseline=arms[0], contrasts=pairs, rate=rate)
 
@@ -43,7 +43,7 @@ def climbing(
             ]
             for seed in (*study.seeds, *study.tuning_seeds):
                 _run(study, arm, label, seed, steps, effects.get(arm, (0.0,) * 3)[at], noise)
-    study.baseline = study.ladder.rungs[0].arms[BASELINE]
+    study.baseline = study.ladder.rungs[-1].arms[BASELINE]
     study.contrasts = [
         [rung.arms[arm], rung.arms[reference]]
         for rung in study.ladder.rungs

@@ -62,7 +62,7 @@ def test_the_verdicts_and_slopes_of_known_effects(ladder: StudyFactory) -> None:
     silu = found.contrasts[0]
     assert silu.trend is not None and silu.trend.slope.low is not None
     assert silu.trend.slope.mean == pytest.approx(-0.051, abs=0.002)
-    assert [rung.arm for rung in silu.rungs] == [f"SiLU, {steps} steps" for steps in STEPS]
+    assert [rung.arm for rung in silu.rungs] == [f"SiLU at {steps} steps" for steps in STEPS]
     assert [rung.contrast.mean for rung in silu.rungs if rung.contrast] == pytest.approx(
         SILU, abs=0.003
     )
@@ -98,11 +98,11 @@ def test_a_narrow_terminal_breaks_the_section_and_cuts_no_number(ladder: StudyFa
 def test_the_records_of_a_contrast_have_its_trend_at_every_rung(ladder: StudyFactory) -> None:
     table = build_table(collect(ladder.whole()))
     records = {row["arm"]: row for row in csv.DictReader(io.StringIO(csv_text(table)))}
-    silu = [records[f"SiLU, {steps} steps"] for steps in STEPS]
+    silu = [records[f"SiLU at {steps} steps"] for steps in STEPS]
     assert [row["rung"] for row in silu] == [f"{steps} steps" for steps in STEPS]
     assert {row["lasts"] for row in silu} == {"shrinks"}
     assert float(silu[0]["slope_high_95"]) < -0.04
-    assert records[f"{BASELINE}, 75 steps"]["lasts"] == ""
+    assert records[f"{BASELINE} at 75 steps"]["lasts"] == ""
 
 
 def test_a_study_without_a_ladder_says_nothing_of_one(study: StudyFactory) -> None:
@@ -115,7 +115,7 @@ def test_a_study_without_a_ladder_says_nothing_of_one(study: StudyFactory) -> No
 
 
 def test_a_failed_run_at_one_rung_leaves_no_verdict(ladder: StudyFactory) -> None:
-    ladder.broken["GELU, 300 steps", 1] = {"outcome": "diverged"}
+    ladder.broken["GELU at 300 steps", 1] = {"outcome": "diverged"}
     table = build_table(collect(ladder.whole()))
     assert lasting(table) == {"SiLU": "shrinks", "GELU": "fails 1 of 3 at 300 steps"}
     gelu = said(table).contrasts[1].trend
@@ -129,7 +129,7 @@ def test_a_failed_run_at_one_rung_leaves_no_verdict(ladder: StudyFactory) -> Non
 def test_there_is_no_verdict_halfway_or_with_two_seeds(ladder: StudyFactory) -> None:
     ladder.report()
     ladder.entries.pop()
-    ladder.add("GELU, 900 steps", 2, "report", exists=False)
+    ladder.add("GELU at 900 steps", 2, "report", exists=False)
     (ladder.root / ladder.entries[-1].directory).rename(ladder.root.parent / "aside")
     found = said(build_table(collect(ladder.plan())))
     assert {item.verdict for item in found.contrasts} == {"unfinished"}
@@ -162,7 +162,7 @@ def test_the_notes_say_how_the_rate_was_set_and_what_the_rungs_are(ladder: Study
 def test_budgets_that_differ_by_rung_are_no_warning_and_others_are(ladder: StudyFactory) -> None:
     assert not [line for line in warnings(build_table(collect(ladder.whole()))) if "tokens" in line]
     ladder.root, ladder.entries = ladder.root.with_name("odd"), []
-    ladder.changes["GELU, 300 steps", 0]["tokens"] = 1
+    ladder.changes["GELU at 300 steps", 0]["tokens"] = 1
     with pytest.raises(InputError, match="tokens"):
         build_table(collect(ladder.whole()))
     mixed = build_table(collect(ladder.root), allow_mixed=True)
@@ -205,7 +205,7 @@ def test_ranks_are_compared_between_rungs(study: StudyFactory) -> None:
 
 
 def test_another_baseline_has_no_ladder(ladder: StudyFactory) -> None:
-    assert build_table(collect(ladder.whole()), f"{BASELINE}, 300 steps").ladder is None
+    assert build_table(collect(ladder.whole()), f"{BASELINE} at 300 steps").ladder is None
 
 
 def test_the_picture_has_every_difference_and_its_verdict(
