@@ -174,7 +174,8 @@ def _copy(run: PlannedRun) -> None:
                 _link(path.resolve(), run.directory / path.relative_to(run.source))
         ended = (run.source / RESULT).stat().st_mtime
         # W&B has the run where it was trained.
-        result = dataclasses.replace(run.result, arm=run.config.arm, wandb="none")
+        arm, equal = run.config.arm, run.config.trainer.equal
+        result = dataclasses.replace(run.result, arm=arm, equal=equal, wandb="none")
         write_result(run.directory, result)
         os.utime(run.directory / RESULT, (ended, ended))
 
