@@ -23,14 +23,17 @@ examples:
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run the command; the exit status is 0, or 2 if nothing can be written."""
-    usage = "%(prog)s RUN OUT [code_paths=[FILE,...]]"
+    usage = "%(prog)s RUN OUT [--average] [code_paths=[FILE,...]]"
     parser = script_parser(usage, DESCRIPTION, EXAMPLES)
     parser.add_argument("words", nargs="+", help="a run directory, and the folder to write")
-    words = parser.parse_intermixed_args(arguments).words
-    return answered(lambda: _export(words))
+    parser.add_argument(
+        "--average", action="store_true", help="the average of the weights, not the last ones"
+    )
+    options = parser.parse_intermixed_args(arguments)
+    return answered(lambda: _export(options.words, options.average))
 
 
-def _export(words: Sequence[str]) -> None:
+def _export(words: Sequence[str], average: bool) -> None:
     paths = [Path(word) for word in load_user_code(words)]
     if len(paths) != 2:
         raise InputError(
@@ -44,5 +47,5 @@ def _export(words: Sequence[str]) -> None:
     # A small model is one or two files; a progress bar says nothing.
     their_logging.disable_progress_bar()
     run, out = open_run(paths[0]), paths[1]
-    written = write_folder(out, run.model(), run.tokenizer)
+    written = write_folder(out, run.model(average=average), run.tokenizer)
     print(f"{out} holds a {written}; AutoModelForCausalLM.from_pretrained({str(out)!r}) loads it.")

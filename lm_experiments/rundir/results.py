@@ -54,6 +54,7 @@ class Result:
         outcome: of a run that is done: ok, spiked, degraded, diverged, non-finite, failed-at-init.
         outcome_step: the step at which its outcome showed.
         val_loss: nats per token over the whole validation set, by the last weights.
+        average_val_loss: the same by the average of the weights, where one was kept.
         curve_loss: the last point of the validation curve, over ``curve_tokens`` of the set.
         best_val_loss: the lowest point of the curve, at ``best_step``; it is not selected.
         test_loss: nats per token over the test set, which is measured once, after training.
@@ -89,6 +90,7 @@ class Result:
     outcome_step: int | None = None
     val_loss: float | None = None
     val_tokens: int | None = None
+    average_val_loss: float | None = None
     curve_loss: float | None = None
     curve_tokens: int | None = None
     best_val_loss: float | None = None

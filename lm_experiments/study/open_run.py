@@ -68,9 +68,9 @@ class TrainedRun:
             )
         return data
 
-    def model(self, device: str = "cpu") -> Transformer:
+    def model(self, device: str = "cpu", average: bool = False) -> Transformer:
         """Return the newest checkpoint's model, in evaluation mode; see `load_model`."""
-        return load_model(self.directory, self.config, device)
+        return load_model(self.directory, self.config, device, average)
 
 
 def open_run(directory: Path) -> TrainedRun:

@@ -36,6 +36,8 @@ NAME = re.compile(rf"step-[0-9]{{8}}(\.ckpt|{re.escape(shards.SUFFIX)})")
 KEPT = 2
 # Where a checkpoint has the state of its optimizers; empty where only the weights were kept.
 OPTIMIZERS = "optimizer_states"
+# And of its callbacks, of which the average of the weights is one.
+CALLBACKS, AVERAGE = "callbacks", "average"
 # What a checkpoint takes beside its tensors, at most: names, settings, the archive itself.
 OVERHEAD_BYTES = 1 << 20
 # A checkpoint ends with this and the checksum of all before it, which zip readers skip. The
@@ -251,11 +253,16 @@ def checkpoint_step(path: Path) -> int:
     return int(path.stem.removeprefix("step-"))
 
 
-def load_model(run_dir: Path, config: RunConfig, device: str = "cpu") -> Transformer:
+def load_model(
+    run_dir: Path, config: RunConfig, device: str = "cpu", average: bool = False
+) -> Transformer:
     """Return the trained model of a run, in evaluation mode.
 
+    It has the last weights, or with ``average`` their average.
+
     Raises:
-        InputError: where the run has no checkpoint, or one that is damaged or of another model.
+        InputError: where the run has no checkpoint, one that is damaged or of another model, or no
+            average.
     """
     path = newest_checkpoint(run_dir)
     if path is None:
@@ -263,12 +270,19 @@ def load_model(run_dir: Path, config: RunConfig, device: str = "cpu") -> Transfo
         raise InputError(f"{run_dir} has no checkpoint{damaged} train it first.")
     model = sketch_model(config.model).to_empty(device=device)
     try:
-        model.load_state_dict(_weights(path))
+        last, averaged = _weights(path)
+        model.load_state_dict(last)
+        # A tied weight is averaged under one of its two names.
+        model.load_state_dict(averaged if average else {}, strict=False)
     except RuntimeError:
         raise InputError(
             f"{path} does not fit the model of {run_dir / 'config.yaml'}; one of them was changed "
             "after training."
         ) from None
+    if average and not averaged:
+        raise InputError(
+            f"{path} holds no average of the weights; train with trainer.average=ema or swa."
+        )
     return model.eval()
 
 
@@ -293,15 +307,19 @@ def checkpoints_of(run_dir: Path) -> list[Path]:
     return sorted(there, key=lambda path: (path.stem, path.suffix == ".ckpt"), reverse=True)
 
 
-def _weights(path: Path) -> dict[str, Any]:
+def _weights(path: Path) -> tuple[dict[str, Any], dict[str, Any]]:
+    """Return the last weights of a checkpoint, and their average where it has one."""
     prefix = "model."
     try:
-        state = shards.whole(open_checkpoint(path)["state_dict"])
+        checkpoint = open_checkpoint(path)
+        state = shards.whole(checkpoint["state_dict"])
+        averaged = checkpoint.get(CALLBACKS, {}).get(AVERAGE, {})
     except (OSError, RuntimeError, EOFError, LookupError, pickle.UnpicklingError):
         raise InputError(
             f"{path} cannot be read as a checkpoint; remove it and train the run again."
         ) from None
-    return {k.removeprefix(prefix): v for k, v in state.items() if k.startswith(prefix)}
+    last = {k.removeprefix(prefix): v for k, v in state.items() if k.startswith(prefix)}
+    return last, averaged
 
 
 def _checksum(file: BinaryIO, size: int) -> bytes:

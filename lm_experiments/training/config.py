@@ -38,6 +38,9 @@ PRECISIONS = ("auto", "32-true", "bf16-mixed", "bf16-true")
 ACCELERATORS = ("auto", "cpu", "cuda", "gpu", "mps")
 STRATEGIES = ("auto", "ddp", "fsdp")
 KEEP = ("weights", "checkpoints")
+AVERAGES = ("none", "ema", "swa")
+# What each average alone reads.
+AVERAGE_OPTIONS = {"average_decay": "ema", "average_start": "swa"}
 # Where prepared corpora are kept, unless cache_dir says otherwise.
 CACHE_VARIABLE = "LM_EXPERIMENTS_CACHE"
 
@@ -97,6 +100,13 @@ class TrainerConfig:
         checkpoint_every: steps between checkpoints.
         keep: what a run leaves when it is done: weights, its last ones; or checkpoints, its newest
             two with the state of the optimizer. Until then it has two checkpoints to go on from.
+        average: an average of the weights of all steps, kept beside the last ones: ``ema``, by
+            which newer ones count more (Polyak and Juditsky 1992), or ``swa``, their plain mean
+            towards the end (Izmailov et al. 2018). Training does not see it; its loss on the whole
+            validation set is measured after training, beside that of the last weights.
+        average_decay: of ``ema``, what the average keeps of itself at each step, at most; at step n
+            no more than (n - 1) / (n + 8).
+        average_start: of ``swa``, the share of the steps after which the mean begins.
     """
 
     max_steps: int = 300
@@ -114,6 +124,9 @@ class TrainerConfig:
     log_every: Annotated[int, Use.PLACE] = 10
     checkpoint_every: Annotated[int, Use.PLACE] = 500
     keep: Annotated[str, Use.PLACE] = "weights"
+    average: Annotated[str, Use.LATER] = "none"
+    average_decay: Annotated[float, Use.LATER] = 0.999
+    average_start: Annotated[float, Use.LATER] = 0.75
 
     def __post_init__(self) -> None:
         for name, value in vars(self).items():
@@ -129,6 +142,24 @@ class TrainerConfig:
                 f"trainer.strategy={self.strategy} is for several devices and trainer.devices=1; "
                 "type trainer.devices=2 or more, or trainer.strategy=auto."
             )
+        self._check_average()
+
+    def _check_average(self) -> None:
+        _one_of("trainer.average", self.average, AVERAGES)
+        if self.average != "none" and self.strategy == "fsdp":
+            raise InputError(
+                f"trainer.average={self.average} needs whole weights, which trainer.strategy=fsdp "
+                "cuts into shards; type trainer.strategy=ddp, or trainer.average=none."
+            )
+        for name, reader in AVERAGE_OPTIONS.items():
+            value = getattr(self, name)
+            if not 0 <= value < 1:
+                raise InputError(f"trainer.{name}={value:g} must be 0 or more, and below 1.")
+            if value != getattr(TrainerConfig, name) and self.average != reader:
+                raise InputError(
+                    f"trainer.{name}={value:g} is not read with trainer.average={self.average}; "
+                    f"type trainer.average={reader} to use it."
+                )
 
     @property
     def resolved_strategy(self) -> str:

@@ -36,7 +36,7 @@ class KeepDocumentLosses(Callback):
     ) -> None:
         """Keep the losses of a batch of the whole set, where no step is left."""
         over = trainer.global_step == pl_module.config.trainer.max_steps
-        if over and pl_module.passing is None:
+        if over and pl_module.passing is None and not pl_module.of_average:
             self.losses.append(outputs)
 
     def on_test_batch_end(self, *args: Any, **keywords: Any) -> None:

@@ -24,6 +24,7 @@ from lm_experiments.rundir.identity import Identity, read_identity
 from lm_experiments.rundir.names import HASH_END, TOKENIZER, log_name
 from lm_experiments.rundir.pause import pause_of
 from lm_experiments.rundir.results import DONE, FAILED, INTERRUPTED, write_result
+from lm_experiments.training.averages import AverageWeights
 from lm_experiments.training.batches import Batches, portion_of
 from lm_experiments.training.callbacks import (
     Checkpoints,
@@ -116,6 +117,8 @@ class Run:
         self.device: Device | None = None
         self.module: LanguageModel | None = None
         self.loggers: RunLoggers | None = None
+        average = config.trainer.average
+        self.average = None if average == "none" else AverageWeights(config.trainer)
         self.tokenizer_hash: str | None = None
 
     def train(self) -> None:
@@ -185,6 +188,10 @@ class Run:
         if self.module.portion is not None:
             self.module.last_pass = True
             trainer.validate(self.module, datamodule=batches, verbose=False)
+        if self.average is not None and self.average.weights:
+            self.module.of_average = True
+            with self.average.in_place_of(model):
+                trainer.validate(self.module, datamodule=batches, verbose=False)
         if data.test is not None:
             model.position.extend(data.test.length(config.model.context_length))
             trainer.test(self.module, datamodule=batches, verbose=False)
@@ -201,6 +208,8 @@ class Run:
         assert self.device is not None
         several = STRATEGIES.get(self.device.strategy)
         callbacks: list[Callback] = [
+            # Before the checkpoint, which holds it.
+            *([self.average] if self.average else []),
             Checkpoints(self.run_dir, trainer.checkpoint_every),
             StopAtBadNumbers(),
             KeepDocumentLosses(self.run_dir, batches),

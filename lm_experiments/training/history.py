@@ -28,6 +28,7 @@ class History:
         self.curve_tokens = 0
         self.validation: dict[str, float] = {}
         self.validation_tokens = 0
+        self.average: dict[str, float] = {}
         self.validated_step = -1
         self.test: dict[str, float] = {}
         self.test_tokens: int | None = None

@@ -24,7 +24,8 @@ class LanguageModel(LightningModule):
 
     Inputs and targets have shape (batch, context_length). `val_bytes` and `test_bytes` are the
     sizes of the validation and the test text; where one is not known, it has no bits per byte.
-    The curve is measured on `portion` of the validation text, the `last_pass` on all of it.
+    The curve is measured on `portion` of the validation text, the `last_pass` on all of it, and so
+    is the one with the average of the weights (`of_average`).
 
     A batch is this process's part of what one optimizer step sees. It is cut into micro-batches
     here, and each adds its summed loss over the token count of all processes: the update does not
@@ -52,6 +53,7 @@ class LanguageModel(LightningModule):
         self.text_bytes = {"val": val_bytes, "test": test_bytes}
         self.portion = portion
         self.last_pass = False
+        self.of_average = False
         self.held_out_loss = TokenLoss()
         self.answer_score = AnswerScore() if config.data.is_task else None
         self.history = History()
@@ -152,19 +154,26 @@ class LanguageModel(LightningModule):
     @property
     def passing(self) -> Portion | None:
         """What a pass over the validation text goes through now, None for all of it."""
-        return None if self.last_pass else self.portion
+        return None if self.last_pass or self.of_average else self.portion
 
     def on_validation_epoch_end(self) -> None:
         """Log loss, perplexity and bits per byte of what was gone through."""
         row, tokens = self._measured("val")
+        if self.of_average:
+            self.history.average = row
+            self._write_as("average", row)
+            return
         if not self.last_pass:
             self.history.validated(self.global_step, row, tokens)
             self.write({**row, "val/tokens": tokens}, self.global_step)
         if self.passing is None:
             self.history.measured(row, tokens)
         if self.last_pass:
-            named = {key.replace("val/", "whole/"): value for key, value in row.items()}
-            self.write(named, self.global_step)
+            self._write_as("whole", row)
+
+    def _write_as(self, name: str, row: dict[str, float]) -> None:
+        renamed = {key.replace("val/", f"{name}/"): value for key, value in row.items()}
+        self.write(renamed, self.global_step)
 
     def test_step(self, batch: tuple[Tensor, Tensor, int], batch_idx: int) -> Tensor:
         """Add one batch, as in validation."""

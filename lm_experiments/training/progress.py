@@ -118,7 +118,9 @@ class RunProgress(Callback):
         if not self.moving:
             step, history = trainer.global_step, pl_module.history
             parts = [f"step {step}/{trainer.max_steps}"]
-            if pl_module.last_pass:
+            if pl_module.of_average:
+                parts += [*_validated(history.average), "by the average of the weights"]
+            elif pl_module.last_pass:
                 parts += [*_validated(history.validation), "over the whole set"]
             else:
                 parts += [*_validated(history.curve), *_numbers(history.newest)]

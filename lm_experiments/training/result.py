@@ -120,6 +120,7 @@ def _losses(history: History, vocab_size: int, done: bool) -> dict[str, Any]:
         "outcome_step": step,
         "val_loss": loss,
         "val_tokens": history.validation_tokens,
+        "average_val_loss": history.average.get("val/loss"),
         "curve_loss": history.curve.get("val/loss"),
         "curve_tokens": history.curve_tokens,
         "best_val_loss": None if history.best_step is None else history.best_validation_loss,

@@ -164,6 +164,17 @@ def test_learning_rates_are_a_column_only_when_they_differ(sweep: SweepFactory) 
     assert cells(table_of(sweep.plan()), "b")["learning rate"] == "0.0003"
 
 
+def test_the_loss_of_averaged_weights_is_a_column_where_there_is_one(sweep: SweepFactory) -> None:
+    sweep.done("a", {0: 3.10})
+    assert "val loss of average" not in [
+        c.title for c in columns(table_of(sweep.plan())) if c.shown
+    ]
+    sweep.done("b", {0: 3.10, 1: 3.2}, average_val_loss=3.05)
+    table = table_of(sweep.plan())
+    assert cells(table, "b")["val loss of average"] == "3.0500"
+    assert cells(table, "a")["val loss of average"] == "-"
+
+
 def test_axes_become_columns_only_when_every_arm_sets_exactly_them(sweep: SweepFactory) -> None:
     grid(sweep, 1)
     table = table_of(sweep.plan("placement", "ffn", "position"))

@@ -301,6 +301,14 @@ def _costs(table: Table) -> list[Column]:
             rank=4,
             printed=by_bytes,
         ),
+        _if_known(
+            Column(
+                "val loss of average",
+                lambda row: fixed(row.mean("average_val_loss"), ".4f"),
+                rank=4,
+            ),
+            table,
+        ),
         Column(
             "learning rate",
             lambda row: fixed(row.first("learning_rate"), ".3g"),
