@@ -13,6 +13,7 @@ EXTRAS = {
     "scripts/dashboard.py": "dashboard",
     "logger=tensorboard": "tensorboard",
     "logger=mlflow": "mlflow",
+    "study.evaluate.tasks": "harness",
 }
 
 

@@ -2,7 +2,7 @@
 
 Start with `convert.py`: `from_hf`, `load_hf` and `to_hf`. `modules.py` maps modules, `layouts.py`
 tensors and `configs.py` options; `support.py` lists what each family supports. `weights.py` reads
-safetensors, `folders.py` writes a run as a folder.
+safetensors, `folders.py` writes a run as a folder. `harness.py` lets lm-eval ask a model as it is.
 """
 
 from importlib.util import find_spec

@@ -7,17 +7,19 @@ from __future__ import annotations
 
 import os
 from collections.abc import Sequence
+from importlib.util import find_spec
 from pathlib import Path
 
 import torch
 
 from lm_experiments.data import DataConfig, Tokenizer
 from lm_experiments.data.config import STREAMED
-from lm_experiments.errors import InputError
+from lm_experiments.errors import InputError, not_installed
 from lm_experiments.evaluation import EncodedText, documents_to_evaluate, encode, score
 from lm_experiments.model import Transformer
 from lm_experiments.rundir.evaluations import (
     CONTEXT,
+    TASK,
     Asked,
     Evaluation,
     position_ends,
@@ -33,7 +35,7 @@ CACHE = Path(os.environ.get("LM_EXPERIMENTS_CACHE", "~/.cache/lm_experiments")).
 
 
 def check_evaluations(study: Study) -> None:
-    """Raise InputError where the study asks for a corpus that could not be read after training."""
+    """Raise InputError where the study asks for what could not be measured after training."""
     for label, words in study.evaluate.data.items() if study.evaluate else ():
         try:
             corpus = _corpus(words)
@@ -42,6 +44,13 @@ def check_evaluations(study: Study) -> None:
                 next(documents_to_evaluate(corpus, CACHE), None)
         except InputError as error:
             raise InputError(f"study.evaluate.data.{label}: {error}") from None
+    if study.evaluate and study.evaluate.tasks:
+        if find_spec("lm_eval") is None:
+            raise InputError(not_installed("study.evaluate.tasks"))
+        # Imports lm-eval, which takes seconds.
+        from lm_experiments.interop.harness import check_tasks
+
+        check_tasks(study.evaluate.tasks)
 
 
 def evaluate_after(folder: Path, study: Study | None, is_remote: bool) -> None:
@@ -124,6 +133,8 @@ def _measured(run: TrainedRun, model: Transformer, asked: Asked, texts: _Texts) 
     if asked.kind == CONTEXT:
         text = EncodedText.of(run.data.test or run.data.val)
         return _at_context(model, text, trained, asked.tokens(trained))
+    if asked.kind == TASK:
+        return _at_task(run, model, asked.title)
     text = texts.of(asked.words, run.tokenizer)
     if len(text.tokens) < 2:
         return Evaluation(refused="no text")
@@ -143,6 +154,16 @@ def _at_context(model: Transformer, text: EncodedText, trained: int, length: int
     by_position, counts = found.between(ends)
     whole = found.loss, found.tokens, found.bits_per_byte
     return Evaluation(length, trained, *whole, ends, by_position, counts)
+
+
+def _at_task(run: TrainedRun, model: Transformer, task: str) -> Evaluation:
+    # Imports lm-eval, which takes seconds.
+    from lm_experiments.interop.harness import score_task
+
+    trained, found = run.config.model.context_length, score_task(model, run.tokenizer, task)
+    if found is None:
+        return Evaluation(trained, trained, refused="no score of which more is better")
+    return Evaluation(trained, trained, score=found[1], measure=found[0])
 
 
 def _corpus(words: Sequence[str]) -> DataConfig:

@@ -14,6 +14,7 @@ import torch
 import yaml
 
 from lm_experiments.data import Tokenizer, train_tokenizer
+from lm_experiments.errors import InputError
 from lm_experiments.interop import write_folder
 from lm_experiments.model import Choice, ModelConfig, Transformer, build_model
 from lm_experiments.registry import choose
@@ -69,6 +70,43 @@ def bits_per_byte(model: Transformer, tokenizer: Tokenizer) -> float:
             nats += model.loss(tokens[:, :-1], tokens[:, 1:]).item()
     size = sum(len(str(document["text"]).encode()) for document in DOCUMENTS)
     return nats / math.log(2) / size
+
+
+@pytest.mark.slow
+def test_a_model_is_asked_as_it_is(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    from lm_eval.tasks import TaskManager
+
+    from lm_experiments.interop.harness import HarnessModel, check_tasks, score_task
+
+    monkeypatch.setenv("HF_DATASETS_CACHE", str(tmp_path / "cache"))
+    tokenizer = train_tokenizer([], choose("tokenizer", "bytes"))
+    sizes = {"d_model": 32, "n_layers": 2, "n_heads": 2, "context_length": 64}
+    config = ModelConfig(**sizes, vocab_size=tokenizer.vocab_size)  # type: ignore[arg-type]
+    model = build_model(config, seed=0).eval()
+    write_tasks(tmp_path / "tasks")
+    manager = TaskManager(include_path=str(tmp_path / "tasks"), include_defaults=False)
+    check_tasks(["local_choice"], manager)
+    with pytest.raises(InputError, match=r"local_choic is no task of lm-eval\. Did you mean local"):
+        check_tasks(["local_choic"], manager)
+
+    def likelihood(text: str, answer: str) -> float:
+        """The loss of the answer's bytes after a space, alone."""
+        before, after = tokenizer.encode(text).tolist(), tokenizer.encode(f" {answer}").tolist()
+        tokens = torch.tensor([[*before, *after]])
+        with torch.no_grad():
+            losses = model.losses(tokens[:, :-1], tokens[:, 1:])[0]
+        return -losses[0, -len(after) :].sum().item()
+
+    right = 0
+    for document in DOCUMENTS:
+        first = str(document["text"]).split(" ")[0]
+        told = [likelihood(first, answer) for answer in document["answers"]]  # type: ignore[union-attr]
+        asked = HarnessModel(model, tokenizer)
+        pair = asked._encode_pair(first, f" {document['answers'][0]}")  # type: ignore[index]
+        assert asked._likelihood(*pair)[0] == pytest.approx(told[0], abs=1e-4)
+        right += told.index(max(told)) == document["right"]
+    assert score_task(model, tokenizer, "local_choice", manager) == ("acc", right / 3)
+    assert score_task(model, tokenizer, "local_bits", manager) is None
 
 
 @pytest.mark.slow

@@ -12,6 +12,7 @@ from harness.commands import Answer
 from lm_experiments.report import collect
 from lm_experiments.rundir.evaluations import Evaluation, read_evaluations
 from lm_experiments.rundir.results import Result, read_result
+from lm_experiments.study import evaluations
 
 STUDY = """
 name: away
@@ -20,7 +21,9 @@ arms: {ALiBi: [position=alibi], learned: [position=learned]}
 seeds: [0]
 """
 CONTEXTS = "evaluate: {contexts: [0.5, 1, 4]}\n"
-BOTH = "evaluate: {contexts: [0.5, 1, 4], data: {my: [data=text, data.path=my.txt]}}\n"
+ALL = (
+    "evaluate: {contexts: [0.5, 1, 4], data: {my: [data=text, data.path=my.txt]}, tasks: [easy]}\n"
+)
 
 
 @pytest.fixture
@@ -42,8 +45,14 @@ def measured(arm: str) -> tuple[Result, dict[str, Evaluation]]:
 
 @pytest.mark.slow
 def test_trained_runs_are_measured_and_more_can_be_asked_for_later(
-    away: Callable[[str], Answer], command: Callable[..., Answer]
+    away: Callable[[str], Answer],
+    command: Callable[..., Answer],
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
+    harness = pytest.importorskip("lm_experiments.interop.harness")
+    # Its own tasks need the network.
+    monkeypatch.setattr(harness, "check_tasks", lambda tasks: None)
+    monkeypatch.setattr(harness, "score_task", lambda model, tokenizer, task: ("acc", 0.25))
     assert (answer := away(CONTEXTS)).code == 0, answer.text
     assert answer.out.count("Evaluated ") == 2
     result, found = measured("ALiBi")
@@ -58,11 +67,13 @@ def test_trained_runs_are_measured_and_more_can_be_asked_for_later(
 
     trained = {path: path.stat().st_mtime_ns for path in Path("runs").rglob("result.json")}
     kept = {path: path.read_bytes() for path in Path("runs").rglob("evaluations.json")}
-    assert (answer := away(BOTH)).code == 0, answer.text
-    assert answer.out.count(": my.") == 2
+    assert (answer := away(ALL)).code == 0, answer.text
+    assert answer.out.count(": my, easy.") == 2
     assert trained == {path: path.stat().st_mtime_ns for path in Path("runs").rglob("result.json")}
     more = measured("ALiBi")[1]
     assert more.pop("data: data=text data.path=my.txt").bits_per_byte
+    task = more.pop("task: easy")
+    assert (task.score, task.measure) == (0.25, "acc")
     assert more == found
 
     # What one run lost comes back, and nothing else is measured.
@@ -83,11 +94,13 @@ def test_trained_runs_are_measured_and_more_can_be_asked_for_later(
 
 
 def test_what_cannot_be_evaluated_is_refused_before_training(
-    away: Callable[[str], Answer], refused: Callable[..., str]
+    away: Callable[[str], Answer], monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    monkeypatch.setattr(evaluations, "find_spec", lambda name: None)
     for added, sentence in (
         ("evaluate: {data: {my: [data=txt]}}", "study.evaluate.data.my: data=txt is not known"),
         ("evaluate: {data: {my: [data=text, data.path=gone.txt]}}", "data.my: data.path=gone.txt"),
+        ("evaluate: {tasks: [piqa]}", "study.evaluate.tasks needs packages that are not installed"),
         ("evaluate: {data: {my: [data=tokens, data.path=.]}}", "data.my: data=tokens is no text"),
     ):
         answer = away(added)
