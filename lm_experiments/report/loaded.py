@@ -15,7 +15,7 @@ from lm_experiments.report.frame import curve_frame, run_frame
 from lm_experiments.report.look import keep_look
 from lm_experiments.report.merge import merge
 from lm_experiments.report.style import Style
-from lm_experiments.report.table.columns import Column
+from lm_experiments.report.table.column import Column
 from lm_experiments.report.table.markdown import markdown, written_columns
 from lm_experiments.report.table.notes import headline, legend, notes
 from lm_experiments.report.table.rows import Table, build_table

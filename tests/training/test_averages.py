@@ -12,9 +12,9 @@ import torch
 from harness.runs import lasting, result, rows, state
 from torch import nn
 
-from lm_experiments.cli.open_run import open_run
 from lm_experiments.errors import InputError
 from lm_experiments.evaluation import EncodedText, score
+from lm_experiments.study.open_run import open_run
 from lm_experiments.training.averages import AverageWeights, share_of
 from lm_experiments.training.config import TrainerConfig
 

@@ -11,7 +11,8 @@ from pathlib import Path
 from typing import Any
 
 from lm_experiments.report.page import facts, figures, words
-from lm_experiments.report.table.columns import Column, columns
+from lm_experiments.report.table.column import Column
+from lm_experiments.report.table.columns import columns
 from lm_experiments.report.table.notes import headline, legend, notes, run_ids
 from lm_experiments.report.table.rows import Table
 from lm_experiments.report.table.sections import sections

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from contextvars import ContextVar
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from lm_experiments.errors import InputError
@@ -21,8 +21,9 @@ from lm_experiments.report.statistics.verdicts import (
     WORSE,
 )
 from lm_experiments.report.style import DIGITS
+from lm_experiments.report.table.column import Column
 from lm_experiments.report.table.cost_notes import TO_LOSS, equal_in, to_baseline
-from lm_experiments.report.table.fit import ANYWHERE, AT_SPACES, IMPORTANT, NEVER
+from lm_experiments.report.table.fit import ANYWHERE, AT_SPACES, IMPORTANT
 from lm_experiments.report.table.published import of_row, published_text, verdict_text
 from lm_experiments.report.table.rows import Row, Table
 from lm_experiments.rundir.diagnostics import PREFIX, STATISTICS
@@ -45,25 +46,6 @@ UNITS = {name: BITS if name.endswith("bits_per_byte") else NATS for name in LOSS
 _LOSS_FORM = f".{DIGITS}f"
 _decimals: ContextVar[int] = ContextVar("decimals", default=DIGITS)
 _PREFIXES = ((1e18, "E"), (1e15, "P"), (1e12, "T"), (1e9, "G"), (1e6, "M"), (1e3, "k"))
-
-
-@dataclass(frozen=True)
-class Column:
-    """A title and the text of its cells.
-
-    `breaks` says how a narrow terminal breaks the text; `rank` is the order in which one goes
-    without the column, of equal ranks the left one first, and 0 is never; `printed` puts it on
-    paper; `measured` says that training the same runs again gives other values.
-    """
-
-    title: str
-    text: Callable[[Row], str]
-    right: bool = True
-    breaks: str = NEVER
-    rank: int = 0
-    printed: bool = True
-    measured: bool = False
-    shown: bool = True
 
 
 def columns(

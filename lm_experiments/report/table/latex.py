@@ -7,7 +7,8 @@ from collections.abc import Sequence
 
 from lm_experiments.errors import InputError
 from lm_experiments.report.style import USUAL, Style
-from lm_experiments.report.table.columns import LOSS_TITLES, Column, columns, decimals
+from lm_experiments.report.table.column import Column
+from lm_experiments.report.table.columns import LOSS_TITLES, columns, decimals
 from lm_experiments.report.table.latex_text import escape
 from lm_experiments.report.table.notes import headline, legend, notes
 from lm_experiments.report.table.rows import Row, Table

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
-from lm_experiments.report.table.columns import Column, columns
+from lm_experiments.report.table.column import Column
+from lm_experiments.report.table.columns import columns
 from lm_experiments.report.table.notes import headline, legend, notes, run_ids
 from lm_experiments.report.table.rows import Table
 from lm_experiments.report.table.section import Section
