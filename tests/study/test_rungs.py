@@ -165,6 +165,14 @@ def test_sizes_ascend_whatever_their_order(climbed: Callable[..., Any]) -> None:
     assert study.arms["NoPE at big"] == ["position=none", "model.d_model=32"]
 
 
+def test_a_size_by_its_name_keeps_the_context_of_the_arm(climbed: Callable[..., Any]) -> None:
+    sizes = ["tiny", "nanogpt_cpu", "small"]
+    arms = {"base": [], "long": ["model.context_length=32"]}
+    study, _ = climbed({"by": "size", "sizes": sizes}, arms=arms)
+    assert study.arms["base at small"] == ["size=small", "model.context_length=16"]
+    assert study.arms["long at small"] == ["model.context_length=32", "size=small"]
+
+
 def test_the_smallest_size_is_the_base_of_mup(climbed: Callable[..., Any]) -> None:
     by_size = {"by": "size", "sizes": SIZES}
     study, ladder = climbed(by_size, overrides=["init=mup"])
