@@ -86,7 +86,7 @@ def test_each_arm_at_each_budget_compared_within_it(climbed: Callable[..., Any])
     assert [rung.label for rung in ladder.rungs] == ["75 steps", "300 steps", "900 steps"]
     assert ladder.rungs[0].arms["NoPE"] == "NoPE at 75 steps"
     assert (ladder.baseline, ladder.contrasts, ladder.rate) == ("base", [["NoPE", "base"]], FIXED)
-    assert study.reference("NoPE at 75 steps") == "base at 75 steps"
+    assert study.baseline_of("NoPE at 75 steps") == "base at 75 steps"
     # At its own steps, a study's arms are what they are without a ladder.
     assert study.arms["NoPE at 300 steps"] == ["position=none"]
 
@@ -263,11 +263,11 @@ def test_the_plan_tells_what_each_rung_costs(train: Callable[..., Any], text_fil
 
 def test_a_long_plan_lists_the_arms_of_the_largest_rung(climbed: Callable[..., Any]) -> None:
     study, ladder = climbed({"steps": [1, 2, 3]})
-    references = {arm: study.reference(arm) for arm in study.arms}
+    references = {arm: study.baseline_of(arm) for arm in study.arms}
     assert shown(references, study) == references
     arms = {"base": [], **{f"arm {n}": [f"model.dropout=0.{n}"] for n in range(1, 9)}}
     study, ladder = climbed({"steps": [1, 2, 3]}, arms=arms)
-    references = {arm: study.reference(arm) for arm in study.arms}
+    references = {arm: study.baseline_of(arm) for arm in study.arms}
     assert list(shown(references, study)) == list(ladder.rungs[-1].arms.values())
 
 
