@@ -156,7 +156,7 @@ class Study:
         """The baseline before a ladder made one of it at each rung."""
         return self.ladder.baseline if self.ladder and self.ladder.rungs else self.baseline
 
-    def reference(self, arm: str) -> str:
+    def baseline_of(self, arm: str) -> str:
         """Return the baseline that an arm is matched with: that of its rung, where it has one."""
         rung = self.ladder.rung_of(arm) if self.ladder else None
         return rung.arms[self.declared_baseline] if rung else self.baseline

@@ -136,7 +136,7 @@ def tuned_cells(study: Study, best: Mapping[str, float]) -> list[Cell]:
     Each arm runs at the baseline's best, to be compared at equal settings, and at its own.
     """
     assert study.tune is not None
-    settings = [(REPORT, arm, best[study.reference(arm)]) for arm in study.arms]
+    settings = [(REPORT, arm, best[study.baseline_of(arm)]) for arm in study.arms]
     settings += [(TUNED, arm, best[arm]) for arm in study.arms]
     points = itertools.product(settings, study.seeds)
     return [(arm, seed, role, {study.tune.key: value}) for (role, arm, value), seed in points]

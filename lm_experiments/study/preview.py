@@ -50,7 +50,7 @@ def preview(
     arms = dict(reversed(arms.items()))
     waiting = [run for run in distinct(runs) if run.status not in OVER]
     starts: dict[str, checks.Start] = {}
-    references = {arm: study.reference(arm) if study else next(iter(arms)) for arm in arms}
+    references = {arm: study.baseline_of(arm) if study else next(iter(arms)) for arm in arms}
     if study is not None:
         checks.check_distinct(arms)
     if study is not None and (waiting or only):

@@ -21,6 +21,7 @@ from lm_experiments.training.config import RunConfig, plain_values
 
 # Counted in steps: they keep their share of a run, so that curves have as many points at each rung.
 IN_STEPS = ("schedule.warmup_steps", "trainer.val_every", "trainer.log_every", "samples.every")
+CONTEXT = "model.context_length"
 STEPS, RATE, BASE_WIDTH = "trainer.max_steps", "optimizer.lr", "model.init.base_width"
 # Factors on the width of the study's model, where no sizes are declared.
 WIDTHS = (1, 2, 4)
@@ -38,14 +39,10 @@ Compose = Callable[[str, Sequence[str]], RunConfig]
 
 @dataclass(frozen=True)
 class _Level:
-    """A rung in the making: by arm, the configuration there and the steps it is to train.
-
-    Attributes:
-        words: the overrides that all arms have there.
-    """
+    """A rung in the making: by arm, its overrides there, its configuration and its steps."""
 
     label: str
-    words: list[str]
+    words: dict[str, list[str]]
     configs: dict[str, RunConfig]
     steps: dict[str, int]
 
@@ -72,8 +69,10 @@ def expanded(
     _check_steps_typed(ladder, overrides)
     ladder = _with_rungs(ladder, declared[study.baseline])
     by_budget = ladder.by == BUDGET
-    levels = _budgets(ladder, study, declared) if by_budget else _sizes(ladder, study, compose)
-    levels.sort(key=lambda level: level.cost(study.baseline))
+    climb = (
+        _budgets(ladder, study, declared) if by_budget else _sizes(ladder, study, declared, compose)
+    )
+    levels = sorted(climb, key=lambda level: level.cost(study.baseline))
     typed = {*map(_key, study.overrides), *(o.get_key_element() for o in overrides)}
     base = {} if by_budget or BASE_WIDTH in typed else _mup_bases(levels[0])
     arms: dict[str, list[str]] = {}
@@ -81,8 +80,8 @@ def expanded(
     for level in levels:
         rungs.append(Rung(level.label, {arm: f"{arm} at {level.label}" for arm in study.arms}))
         for arm, own in study.arms.items():
-            words = [*base.get(arm, ()), *own, *level.words, *_stretched(declared[arm], level, arm)]
-            arms[rungs[-1].arms[arm]] = _last_each(words)
+            words = [*level.words[arm], *_stretched(declared[arm], level, arm)]
+            arms[rungs[-1].arms[arm]] = _last_each([*base.get(arm, ()), *own, *words])
     rate = _rate(study, ladder, list(declared.values()))
     ladder = replace(
         ladder, rungs=rungs, baseline=study.baseline, contrasts=study.compared, rate=rate
@@ -185,11 +184,14 @@ def _budgets(ladder: Ladder, study: Study, declared: dict[str, RunConfig]) -> li
         share = budget / base.trainer.max_steps
         steps = {arm: max(1, round(share * own)) for arm, own in whole.items()}
         tokens = f"{budget * base.tokens_per_step / 1e6:.4g}M tokens"
-        levels.append(_Level(f"{budget} steps" if alike else tokens, [], declared, steps))
+        label = f"{budget} steps" if alike else tokens
+        levels.append(_Level(label, {arm: [] for arm in declared}, declared, steps))
     return levels
 
 
-def _sizes(ladder: Ladder, study: Study, compose: Compose) -> list[_Level]:
+def _sizes(
+    ladder: Ladder, study: Study, declared: dict[str, RunConfig], compose: Compose
+) -> list[_Level]:
     """Return the rungs of the other ladders; all are composed before the first corpus is read."""
     levels = []
     for label, words in ladder.sizes.items():
@@ -199,12 +201,23 @@ def _sizes(ladder: Ladder, study: Study, compose: Compose) -> list[_Level]:
                     f"Arm {arm!r} sets {clash.pop()}, which rung {label!r} of the ladder sets for "
                     "all arms; take it out of one of them."
                 )
-        configs = {arm: compose(arm, words) for arm in study.arms}
+        every = {arm: [*words, *_same_context(config, words)] for arm, config in declared.items()}
+        configs = {arm: compose(arm, own) for arm, own in every.items()}
         steps = {arm: config.trainer.max_steps for arm, config in configs.items()}
-        levels.append(_Level(label, words, configs, steps))
+        levels.append(_Level(label, every, configs, steps))
     if ladder.by == SIZE:
         return levels
     return [replace(level, steps=_by_tokens(ladder, study.baseline, level)) for level in levels]
+
+
+def _same_context(declared: RunConfig, words: Sequence[str]) -> list[str]:
+    """Return the override that holds the context as declared where a whole size is chosen.
+
+    Losses with unlike context are of unlike text, and no table holds both.
+    """
+    keys = {*map(_key, words)}
+    held = [f"{CONTEXT}={declared.model.context_length}"]
+    return held if "size" in keys and CONTEXT not in keys else []
 
 
 def _by_tokens(ladder: Ladder, baseline: str, level: _Level) -> dict[str, int]:
@@ -227,7 +240,7 @@ def _stretched(declared: RunConfig, level: _Level, arm: str) -> list[str]:
             # It has to be a multiple of log_every.
             rows = every // declared.trainer.log_every
             words["diagnostics.every"] = rows * words["trainer.log_every"]
-    fixed = {*map(_key, level.words)}
+    fixed = {*map(_key, level.words[arm])}
     return [f"{key}={value}" for key, value in words.items() if key not in fixed]
 
 

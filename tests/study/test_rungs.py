@@ -86,7 +86,7 @@ def test_each_arm_at_each_budget_compared_within_it(climbed: Callable[..., Any])
     assert [rung.label for rung in ladder.rungs] == ["75 steps", "300 steps", "900 steps"]
     assert ladder.rungs[0].arms["NoPE"] == "NoPE at 75 steps"
     assert (ladder.baseline, ladder.contrasts, ladder.rate) == ("base", [["NoPE", "base"]], FIXED)
-    assert study.reference("NoPE at 75 steps") == "base at 75 steps"
+    assert study.baseline_of("NoPE at 75 steps") == "base at 75 steps"
     # At its own steps, a study's arms are what they are without a ladder.
     assert study.arms["NoPE at 300 steps"] == ["position=none"]
 
@@ -163,6 +163,14 @@ def test_sizes_ascend_whatever_their_order(climbed: Callable[..., Any]) -> None:
     assert [rung.label for rung in ladder.rungs] == ["base", "middle", "big"]
     assert study.arms["NoPE at base"] == ["position=none"]
     assert study.arms["NoPE at big"] == ["position=none", "model.d_model=32"]
+
+
+def test_a_size_by_its_name_keeps_the_context_of_the_arm(climbed: Callable[..., Any]) -> None:
+    sizes = ["tiny", "nanogpt_cpu", "small"]
+    arms = {"base": [], "long": ["model.context_length=32"]}
+    study, _ = climbed({"by": "size", "sizes": sizes}, arms=arms)
+    assert study.arms["base at small"] == ["size=small", "model.context_length=16"]
+    assert study.arms["long at small"] == ["model.context_length=32", "size=small"]
 
 
 def test_the_smallest_size_is_the_base_of_mup(climbed: Callable[..., Any]) -> None:
@@ -255,11 +263,11 @@ def test_the_plan_tells_what_each_rung_costs(train: Callable[..., Any], text_fil
 
 def test_a_long_plan_lists_the_arms_of_the_largest_rung(climbed: Callable[..., Any]) -> None:
     study, ladder = climbed({"steps": [1, 2, 3]})
-    references = {arm: study.reference(arm) for arm in study.arms}
+    references = {arm: study.baseline_of(arm) for arm in study.arms}
     assert shown(references, study) == references
     arms = {"base": [], **{f"arm {n}": [f"model.dropout=0.{n}"] for n in range(1, 9)}}
     study, ladder = climbed({"steps": [1, 2, 3]}, arms=arms)
-    references = {arm: study.reference(arm) for arm in study.arms}
+    references = {arm: study.baseline_of(arm) for arm in study.arms}
     assert list(shown(references, study)) == list(ladder.rungs[-1].arms.values())
 
 
