@@ -123,6 +123,18 @@ def test_runs_of_one_arm_have_one_budget_all_the_same(sweep: SweepFactory) -> No
         table_of(sweep.plan())
 
 
+def test_nothing_is_said_of_the_way_to_a_loss_before_all_runs_have_finished(
+    sweep: SweepFactory,
+) -> None:
+    for seed in (0, 1, 2):
+        for arm, loss in (("base", 3.2), ("new", 3.0)):
+            found = result_of(arm, seed, loss)
+            sweep.run(arm, seed, result=found, metrics=history(loss, seed))
+    assert any("to the final loss of base" in note for note in notes(table_of(sweep.plan())))
+    sweep.run("new", 3, exists=False)
+    assert not any("to the final loss of base" in n for n in notes(table_of(sweep.plan())))
+
+
 def test_what_it_takes_to_the_baselines_loss_is_in_every_format(sweep: SweepFactory) -> None:
     for arm, loss in (("base", 3.2), ("new", 3.0), ("old", 3.4)):
         for seed in (0, 1, 2):

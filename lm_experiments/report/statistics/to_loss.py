@@ -14,6 +14,7 @@ from itertools import pairwise
 
 from lm_experiments.report.collect import Run
 from lm_experiments.report.statistics.contrasts import summarize
+from lm_experiments.rundir.results import SECONDS
 
 
 @dataclass(frozen=True)
@@ -85,8 +86,11 @@ def steps_to(curve: Mapping[int, float], loss: float) -> float | None:
 
 def _log_ratio(run: Run, baseline: Run, against: str) -> float | None:
     last, loss = max(baseline.curve.items())
-    steps, worth = steps_to(run.curve, loss), run.per_step(against)
-    whole = baseline.per_step(against)
-    if steps is None or not worth or not whole:
+    steps, pair = steps_to(run.curve, loss), (run, baseline)
+    own, other = (one.per_step(against) for one in pair)
+    if against == SECONDS and all(one.result.equal == SECONDS for one in pair):
+        # Both take as long by steps that were timed in turns, and not by a clock that is shared.
+        own, other = (1 / one.result.steps if one.result.steps else None for one in pair)
+    if steps is None or not own or not other:
         return None
-    return math.log(steps * worth / (last * whole))
+    return math.log(steps * own / (last * other))

@@ -67,6 +67,8 @@ def cost_notes(table: Table) -> list[str]:
 
 def _sooner(table: Table) -> list[str]:
     """Which arms come to the baseline's final loss with fewer tokens, beyond the noise of seeds."""
+    if not table.sweep.complete:
+        return []
     found = {row.arm: to_baseline(table, row, TOKENS) for row in table.rows}
     clear = {arm: it for arm, it in found.items() if it and it.high is not None and it.high < 1}
     said = listed(f"{arm} {to_loss_text(it)}" for arm, it in clear.items())

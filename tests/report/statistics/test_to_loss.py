@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -22,17 +23,22 @@ def falling(step: float, sooner: float = 1.0) -> float:
     return 6.0 - 0.5 * math.log(step * sooner)
 
 
-def run(folder: Path, arm: str, seed: int, sooner: float = 1.0, **changes: float) -> Run:
+def run(folder: Path, arm: str, seed: int, sooner: float = 1.0, **changes: Any) -> Run:
     directory = folder / f"{arm}-{seed}"
     directory.mkdir(parents=True)
     for step in STEPS:
         append_row(directory / METRICS, {"step": step, "val/loss": falling(step, sooner)})
-    facts = {"steps": 1000, "tokens": 64_000, "train_flops": 5_000_000, "seconds": 50.0}
-    result = Result(DONE, arm, seed, val_loss=1.0, **{**facts, **changes})  # type: ignore[arg-type]
+    facts: dict[str, Any] = {
+        "steps": 1000,
+        "tokens": 64_000,
+        "train_flops": 5_000_000,
+        "seconds": 50.0,
+    }
+    result = Result(DONE, arm, seed, val_loss=1.0, **{**facts, **changes})
     return Run(SweepRow(arm, seed, directory.name), directory, DONE, result)
 
 
-def arms(folder: Path, sooner: tuple[float, ...], **changes: float) -> tuple[list[Run], list[Run]]:
+def arms(folder: Path, sooner: tuple[float, ...], **changes: Any) -> tuple[list[Run], list[Run]]:
     own = [run(folder, "a", seed, by, **changes) for seed, by in enumerate(sooner)]
     return own, [run(folder, "base", seed) for seed in range(len(sooner))]
 
@@ -69,6 +75,14 @@ def test_dearer_steps_take_as_much_more(tmp_path: Path) -> None:
     ]
     assert ratios == pytest.approx([0.5, 1.5, 1.0])
     assert to_loss_text(to_loss(own, base, FLOPS)) == "1.50x more [1.50, 1.50]"
+
+
+def test_seconds_are_those_of_timed_steps_where_these_were_made_equal(tmp_path: Path) -> None:
+    own, base = arms(tmp_path, (1.0,), seconds=500.0, steps=1250, equal="seconds")
+    # The clock of the run counts unless both were timed.
+    assert (found := to_loss(own, base, SECONDS)) and found.ratio == pytest.approx(8)
+    object.__setattr__(base[0].result, "equal", "seconds")
+    assert (found := to_loss(own, base, SECONDS)) and found.ratio == pytest.approx(1000 / 1250)
 
 
 def test_seeds_that_do_not_get_there_are_counted_and_not_averaged(tmp_path: Path) -> None:
