@@ -69,6 +69,7 @@ def preview(
         *_remarks(arms, starts, unchanged),
         *_by_rule(study, launcher),
         *_by_halving(runs, study),
+        *_evaluated(study),
         *_other_code(runs, waiting),
         *_logging(runs, waiting, launcher),
     ]:
@@ -159,6 +160,14 @@ def _tuned_on_what_is_reported(arms: Mapping[str, PlannedRun], study: Study | No
     no_text = not all(data.has_text for data in corpora)
     key = study.tune.key
     return [f"{key} is chosen on the validation text that is reported{'' if no_text else remedy}."]
+
+
+def _evaluated(study: Study | None) -> list[str]:
+    """Return what the trained runs are measured on besides, which the time leaves out."""
+    if study is None or study.evaluate is None:
+        return []
+    titles = ", ".join(each.title for each in study.evaluate.asked)
+    return [f"Trained runs are then measured on {titles}, which the time below leaves out."]
 
 
 def _some(arms: Sequence[str]) -> str:

@@ -64,7 +64,10 @@ def evaluation(study: StudyFactory, asked: Asked, arm: str, seed: int) -> Evalua
         return Evaluation(length, 128, refused="trained to 128")
     loss += {64: 0.05, 128: 0.0, 256: GAINS.get(arm, 0.0)}[length]
     ends = position_ends(128, length)
-    return Evaluation(length, 128, loss, 100, loss / 2, ends, [loss] * len(ends), [1] * len(ends))
+    # Of the positions up to 128 the second half is the last range, those beyond are the next.
+    by_position = [float(end) for end in ends]
+    whole = loss, 100, loss / 2
+    return Evaluation(length, 128, *whole, ends, by_position, [1] * len(ends))
 
 
 def measured(study: StudyFactory, evaluate: Evaluate = ASKED) -> Table:
@@ -86,12 +89,13 @@ def test_arms_are_compared_with_their_reference_on_each_of_them(study: StudyFact
     losses, differences = elsewhere_sections(table)
     assert losses.titles == (
         *("arm", "0.5x (64)", "1x (128)", "2x (256)", "one", "two"),
-        *("2x: trained positions", "2x: later ones"),
+        *("2x: 2nd trained half", "2x: beyond"),
     )
     by_arm = {row[0]: row[1:] for row in losses.rows}
     assert list(by_arm) == [row.arm for row in table.rows]
     assert by_arm["layernorm"][2] == "trained to 128"
     assert by_arm["layernorm"][5:] == ("-", "-")
+    assert by_arm["nope"][5:] == ("128.0000", "256.0000")
     assert by_arm["nope"][1] == f"{table.rows[3].loss.mean:.4f}"  # type: ignore[union-attr]
 
     assert differences.titles[-1] == "signs as in the table"

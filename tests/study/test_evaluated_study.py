@@ -54,6 +54,7 @@ def test_trained_runs_are_measured_and_more_can_be_asked_for_later(
     monkeypatch.setattr(harness, "check_tasks", lambda tasks: None)
     monkeypatch.setattr(harness, "score_task", lambda model, tokenizer, task: ("acc", 0.25))
     assert (answer := away(CONTEXTS)).code == 0, answer.text
+    assert "Trained runs are then measured on 0.5x, 1x, 4x, which the time" in answer.out
     assert answer.out.count("Evaluated ") == 2
     result, found = measured("ALiBi")
     assert list(found) == ["context: 8", "context: 16", "context: 64"]

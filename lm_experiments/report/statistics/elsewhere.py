@@ -35,8 +35,9 @@ class Cell:
     """What an arm loses on one of them: the mean over its runs, and the arm less its reference.
 
     `refused` says in few words why there is no loss. Of a context beyond the trained one, `within`
-    is the loss of the targets at positions of a window that were trained, and `beyond` that of all
-    later ones. `by_position` holds where each range of positions ends, and its mean loss.
+    is the loss of the targets in the second half of the positions that were trained, which have
+    much text before them as all later ones have, and `beyond` that of the later ones.
+    `by_position` holds where each range of positions ends, and its mean loss.
     """
 
     loss: Summary | None
@@ -178,7 +179,7 @@ def _cell(found: Mapping[int, Evaluation], difference: Contrast | None, value: V
         summarize(values_of(found, value).values()),
         difference,
         refused,
-        _mean_of(long, lambda each: each.between(0, each.trained)),
+        _mean_of(long, lambda each: each.between((each.trained or 0) // 2, each.trained)),
         _mean_of(long, lambda each: each.between(each.trained)),
         _by_position(long),
     )

@@ -55,7 +55,7 @@ def longest(found: Elsewhere) -> Asked | None:
 
 def _split_titles(found: Elsewhere) -> tuple[str, ...]:
     asked = longest(found)
-    return (f"{asked.title}: trained positions", f"{asked.title}: later ones") if asked else ()
+    return (f"{asked.title}: 2nd trained half", f"{asked.title}: beyond") if asked else ()
 
 
 def _losses(row: Row, found: Elsewhere) -> tuple[str, ...]:
@@ -99,9 +99,10 @@ def _loss_notes(table: Table, found: Elsewhere) -> list[str]:
         )
     if longest(found):
         lines.append(
-            "Of the longest context, the loss is also given of targets at the trained positions "
-            "of a window, and of those beyond them (nats per token): a lower one there is "
-            "extrapolation, not a better start."
+            "Of the longest context, two parts are given (nats per token): targets in the second "
+            "half of the positions that were trained, and those beyond. Both have much text before "
+            "them, so a loss beyond that is not higher is extrapolation; the rest of a gain is of "
+            "fewer targets near the beginning."
         )
     if TASK in kinds:
         lines.append("Tasks have a score of lm-eval, of which more is better.")
