@@ -5,12 +5,14 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 
 from lm_experiments.errors import InputError
+from lm_experiments.rundir.measures import MEASURES
 
 # What a source expects of the arm beside its reference, or of several arms.
 BETTER, WORSE, EQUIVALENT, FAILS, ORDER = "better", "worse", "equivalent", "fails", "order"
 EXPECTED = (BETTER, WORSE, EQUIVALENT, FAILS, ORDER)
 NATS, BITS = "nats/token", "bits/byte"
-UNITS = (NATS, BITS)
+SIGNS = {measure.short: measure.sign for measure in MEASURES.values()}
+UNITS = tuple(SIGNS)
 # Fewer arms can be in a given order too easily: that of three is right by chance one time in six.
 FEWEST_ORDERED = 4
 
@@ -58,10 +60,11 @@ class Claim:
         claim: it, in a sentence.
         expect: better, worse, equivalent, fails or order.
         contrast: [arm, reference], for all but an order.
-        order: of an order, each arm with its published value, the best (lowest) first.
+        order: of an order, each arm with its published value, the best first.
         range: the lowest and the highest difference that agree with the claim, in its unit; null
             takes the span of the sources' differences, and without any the sign alone is compared.
-        unit: nats/token, or bits/byte where the source counts characters or bytes.
+        unit: nats/token; bits/byte where the source counts characters or bytes; accuracy or exact
+            match of a synthetic task, of which more is better.
         sources: who found it.
         why: why a small run may differ.
     """
@@ -90,6 +93,11 @@ class Claim:
             self._check_contrast()
 
     @property
+    def sign(self) -> int:
+        """1 where lower values in its unit are better, else -1."""
+        return SIGNS[self.unit]
+
+    @property
     def span(self) -> tuple[float, float] | None:
         """The published range of the difference, in the claim's unit; None without figures."""
         found = self.range or [s.difference for s in self.sources if s.difference is not None]
@@ -113,7 +121,9 @@ class Claim:
     def rule(self) -> str:
         """All that its verdict depends on, on one line."""
         if self.expect == ORDER:
-            return " < ".join(f"{arm} ({value:g})" for arm, value in self.order.items())
+            return (" < " if self.sign > 0 else " > ").join(
+                f"{arm} ({value:g})" for arm, value in self.order.items()
+            )
         arm, reference = self.contrast
         at = "" if self.span is None else f", {self.span[0]:g} to {self.span[1]:g} {self.unit}"
         return f"{arm} - {reference}: {self.expect}{at}"
@@ -122,10 +132,10 @@ class Claim:
         values = list(self.order.values())
         if self.contrast or self.range:
             raise self._wrong("expect: order has neither contrast: nor range:; leave them out")
-        if len(values) < FEWEST_ORDERED or values != sorted(values):
+        if len(values) < FEWEST_ORDERED or values != sorted(values, reverse=self.sign < 0):
             raise self._wrong(
                 f"order={self.order} needs {FEWEST_ORDERED} arms or more with their values, the "
-                "lowest first; write order: {SwiGLU: 1.944, ReLU: 1.997, ...}"
+                "best first; write order: {SwiGLU: 1.944, ReLU: 1.997, ...}"
             )
 
     def _check_contrast(self) -> None:
@@ -140,14 +150,14 @@ class Claim:
             )
         if self.expect == FAILS and self.span is not None:
             raise self._wrong("expect: fails counts runs; leave range: and difference: out")
-        away = self.span is not None and (
-            (self.expect == WORSE and self.span[1] <= 0)
-            or (self.expect == BETTER and self.span[0] >= 0)
+        costs = [] if self.span is None else sorted(self.sign * end for end in self.span)
+        away = bool(costs) and (
+            (self.expect == WORSE and costs[1] <= 0) or (self.expect == BETTER and costs[0] >= 0)
         )
         if away:
             raise self._wrong(
                 f"expect: {self.expect} goes against its differences, {self.published}, of which "
-                "those below zero are better"
+                f"those {'below' if self.sign > 0 else 'above'} zero are better"
             )
 
     def _wrong(self, reason: str) -> InputError:

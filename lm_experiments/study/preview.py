@@ -48,6 +48,7 @@ def preview(
     starts: dict[str, checks.Start] = {}
     if study is not None:
         checks.check_distinct(arms)
+        checks.check_primary(arms, study.primary)
     if study is not None and (waiting or only):
         starts = checks.look_at_starts(arms)
         checks.check_differences(arms, starts, study.baseline)

@@ -49,6 +49,7 @@ class StudyFactory:
     controls: tuple[str, ...] = ()
     contrasts: list[list[str]] | None = None
     margin: float | None = 0.012
+    primary: str = "val_loss"
     published: list[Claim] = field(default_factory=list)
     tuned: bool = False
     curves: bool = False
@@ -130,6 +131,7 @@ class StudyFactory:
             seeds=list(self.seeds),
             contrasts=self.contrasts,
             margin=self.margin,
+            primary=self.primary,
             tune=tune,
             published=self.published,
         )

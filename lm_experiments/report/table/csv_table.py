@@ -63,6 +63,7 @@ def _record(row: Row, table: Table) -> dict[str, object]:
         "verdict": comparison.verdict if comparison else None,
         **(_published_record(row, table) if table.published else {}),
         other: row.mean(other),
+        **{name: row.mean(name) for name in table.scored},
         "learning_rate": row.first("learning_rate"),
         "parameters": row.first("parameters"),
         "non_embedding": row.first("non_embedding"),
