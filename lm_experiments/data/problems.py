@@ -171,6 +171,5 @@ def chance(name: str, config: TaskConfig) -> float:
     """Return the share of validation answers that a guess gets right, expected over sizes."""
     task, generator = TASKS[name](config), keyed_generator("chance")
     sizes: Sequence[int] = config.sizes("val")
-    answers = {size: len(task.problem(generator, size)[1]) for size in sizes}
-    right = sum(count * task.guess(size) for size, count in answers.items())
-    return right / sum(answers.values())
+    answers = [len(task.problem(generator, size)[1]) for size in sizes]
+    return sum(count * task.guess(count) for count in answers) / sum(answers)

@@ -89,9 +89,13 @@ class Task(ABC):
     def length(self, size: int) -> int:
         """Return the number of tokens of a problem of this size."""
 
-    def guess(self, size: int) -> float:
-        """Return the share of answers that is right by a guess among a problem's own symbols."""
-        return max(1 / size, 1 / self.symbols)
+    def guess(self, answers: int) -> float:
+        """Return the share of so many answers that is right without knowing their order.
+
+        Each is guessed among the symbols, or values, of the problem that have not come again yet.
+        """
+        left = range(1, answers + 1)
+        return max(sum(1 / count for count in left) / answers, 1 / self.symbols)
 
 
 class Recall(Task):
@@ -178,7 +182,7 @@ class Addition(Task):
         ids = np.concatenate((first, [plus], second, [equals], total))
         return ids, np.arange(2 * size + 2, 3 * size + 3)
 
-    def guess(self, size: int) -> float:
+    def guess(self, answers: int) -> float:
         """Any digit."""
         return 1 / self.symbols
 

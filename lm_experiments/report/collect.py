@@ -36,8 +36,8 @@ if TYPE_CHECKING:
     from lm_experiments.rundir.documents import DocumentLosses
 
 VAL_LOSS = "val/loss"
-# What a measure of the validation set is called on the test set.
-TESTED = {"val_loss": "test_loss", "bits_per_byte": "test_bits_per_byte"}
+# How far above a guess's the accuracy of a run lies that has left chance.
+ESCAPE = 0.1
 
 
 @dataclass(frozen=True)
@@ -188,12 +188,23 @@ class Run:
         """Whether the run ended without a usable loss, which counts against its arm."""
         return self.finished and not self.usable
 
+    @property
+    def left_chance(self) -> bool | None:
+        """Whether it learnt its synthetic task at all; None without one, or without a usable loss.
+
+        It did if the share of the validation answers that are right, within the trained lengths, is
+        more than `ESCAPE` above that of a guess among the symbols of a problem that have not come
+        again. A run that has not says nothing of what its architecture can do.
+        """
+        accuracy, chance = self.value("accuracy"), self.result.chance
+        return None if accuracy is None or chance is None else accuracy > chance + ESCAPE
+
     def fact(self, name: str) -> Any:
         """A value by name: a property of the run, else a field of its result."""
         return getattr(self if hasattr(self, name) else self.result, name)
 
     def value(self, metric: str) -> float | None:
-        """A measure of `TESTED`, on either set; None where it may not be averaged."""
+        """A measure, on either set; None where it may not be averaged."""
         number: float | None = getattr(self.result, metric) if self.usable else None
         return number if number is not None and math.isfinite(number) else None
 

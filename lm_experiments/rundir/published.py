@@ -5,31 +5,34 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 
 from lm_experiments.errors import InputError
+from lm_experiments.rundir.measures import MEASURES
 
 # What a source expects of the arm beside its reference, or of several arms.
 BETTER, WORSE, EQUIVALENT, FAILS, ORDER = "better", "worse", "equivalent", "fails", "order"
 LOWER, HIGHER = "lower", "higher"
-# The sign of a difference that agrees with a word.
+# The sign of a difference that agrees with a word, where lower is better.
 SIGNS = {BETTER: -1, WORSE: 1, LOWER: -1, HIGHER: 1}
 NATS, BITS, OCTAVES = "nats/token", "bits/byte", "octaves"
-# What a claim is about: the loss, or what the trials of a tuned study say of its key.
+# 1 where less of a unit is better, else -1.
+_UNITS = {measure.short: measure.sign for measure in MEASURES.values()}
+# What a claim is about: what arms are compared by, or what the trials of a tuned study say.
 LOSS, SENSITIVITY, BEST_VALUE = "loss", "sensitivity", "best value"
 # Fewer arms can be in a given order too easily: that of three is right by chance one time in six.
 FEWEST_ORDERED = 4
 
 
 @dataclass(frozen=True)
-class Measure:
-    """What may be said of a measure, and in which units."""
+class Claimed:
+    """What may be claimed of a measure, and in which units."""
 
     expected: tuple[str, ...]
     units: tuple[str, ...]
 
 
-MEASURES = {
-    LOSS: Measure((BETTER, WORSE, EQUIVALENT, FAILS, ORDER), (NATS, BITS)),
-    SENSITIVITY: Measure((BETTER, WORSE), (NATS,)),
-    BEST_VALUE: Measure((LOWER, HIGHER, EQUIVALENT), (OCTAVES,)),
+CLAIMED = {
+    LOSS: Claimed((BETTER, WORSE, EQUIVALENT, FAILS, ORDER), tuple(_UNITS)),
+    SENSITIVITY: Claimed((BETTER, WORSE), (NATS,)),
+    BEST_VALUE: Claimed((LOWER, HIGHER, EQUIVALENT), (OCTAVES,)),
 }
 
 
@@ -77,13 +80,14 @@ class Claim:
         expect: better, worse, equivalent, fails or order; of a best value lower, higher or
             equivalent.
         contrast: [arm, reference], for all but an order.
-        order: of an order, each arm with its published value, the best (lowest) first.
+        order: of an order, each arm with its published value, the best first.
         range: the lowest and the highest difference that agree with the claim, in its unit; null
             takes the span of the sources' differences, and without any the sign alone is compared.
-        measure: what differs: loss; or, in a study with tune:, sensitivity, the mean excess loss
-            over the tuned values, or best value, the tuned value that is best.
-        unit: nats/token, or bits/byte where the source counts characters or bytes; octaves of a
-            best value.
+        measure: what differs: loss, or the score in whose unit it is; or, in a study with tune:,
+            sensitivity, the mean excess loss over the tuned values, or best value, the tuned value
+            that is best.
+        unit: nats/token; bits/byte where the source counts characters or bytes; accuracy or exact
+            match of a synthetic task, of which more is better; octaves of a best value.
         sources: who found it.
         why: why a small run may differ.
         context: of [arm, arm], the context at which the arm is compared with itself at the trained
@@ -102,17 +106,22 @@ class Claim:
     context: float | None = None
 
     def __post_init__(self) -> None:
-        self._check_known("measure", self.measure, tuple(MEASURES))
-        measure = MEASURES[self.measure]
+        self._check_known("measure", self.measure, tuple(CLAIMED))
+        claimed = CLAIMED[self.measure]
         of = "" if self.measure == LOSS else f" for measure: {self.measure}"
-        self._check_known("expect", self.expect, measure.expected, of)
-        self._check_known("unit", self.unit, measure.units, of)
+        self._check_known("expect", self.expect, claimed.expected, of)
+        self._check_known("unit", self.unit, claimed.units, of)
         if not self.sources:
             raise self._wrong("there are no sources; write sources: [{source: ..., read: ...}]")
         if self.expect == ORDER:
             self._check_order()
         else:
             self._check_contrast()
+
+    @property
+    def sign(self) -> int:
+        """1 where lower values in its unit are better, else -1."""
+        return _UNITS.get(self.unit, 1)
 
     @property
     def span(self) -> tuple[float, float] | None:
@@ -138,7 +147,9 @@ class Claim:
     def rule(self) -> str:
         """All that its verdict depends on, on one line."""
         if self.expect == ORDER:
-            return " < ".join(f"{arm} ({value:g})" for arm, value in self.order.items())
+            return (" < " if self.sign > 0 else " > ").join(
+                f"{arm} ({value:g})" for arm, value in self.order.items()
+            )
         arm, reference = self.sides
         at = "" if self.span is None else f", {self.span[0]:g} to {self.span[1]:g} {self.unit}"
         return f"{self.of}{arm} - {reference}: {self.expect}{at}"
@@ -163,10 +174,10 @@ class Claim:
         values = list(self.order.values())
         if self.contrast or self.range:
             raise self._wrong("expect: order has neither contrast: nor range:; leave them out")
-        if len(values) < FEWEST_ORDERED or values != sorted(values):
+        if len(values) < FEWEST_ORDERED or values != sorted(values, reverse=self.sign < 0):
             raise self._wrong(
                 f"order={self.order} needs {FEWEST_ORDERED} arms or more with their values, the "
-                "lowest first; write order: {SwiGLU: 1.944, ReLU: 1.997, ...}"
+                "best first; write order: {SwiGLU: 1.944, ReLU: 1.997, ...}"
             )
 
     def _check_contrast(self) -> None:
@@ -185,11 +196,12 @@ class Claim:
             raise self._wrong("expect: fails counts runs; leave range: and difference: out")
         if (self.measure, self.expect) == (BEST_VALUE, EQUIVALENT) and self.range is None:
             raise self._wrong("a best value is equivalent within a range:; write range: [-1, 1]")
-        sign = SIGNS.get(self.expect)
+        sign = self.sign * SIGNS.get(self.expect, 0)
         if sign and self.span is not None and max(sign * end for end in self.span) <= 0:
             raise self._wrong(
                 f"expect: {self.expect} goes against its differences, {self.published}, of which "
-                f"those below zero are {LOWER if self.measure == BEST_VALUE else BETTER}"
+                f"those {'below' if self.sign > 0 else 'above'} zero are "
+                f"{LOWER if self.measure == BEST_VALUE else BETTER}"
             )
 
     def _check_context(self, context: float) -> None:

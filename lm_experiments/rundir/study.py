@@ -11,6 +11,7 @@ from lm_experiments.errors import InputError
 from lm_experiments.fields import Use
 from lm_experiments.rundir.evaluations import Evaluate
 from lm_experiments.rundir.ladder import Ladder, read_ladder
+from lm_experiments.rundir.measures import MEASURES
 from lm_experiments.rundir.parse import build
 from lm_experiments.rundir.published import Claim
 
@@ -111,8 +112,11 @@ class Study:
         looks: the numbers of seeds after which such a rule looks at the results; empty without.
         contrasts: [arm, reference] pairs tested together; null compares each arm with the baseline.
         controls: arms that repeat the baseline on purpose: their difference must be exactly 0.
-        margin: differences smaller than this many nats per token count as none; null asks nothing.
-        primary: the metric that is compared; it can be val_loss.
+        margin: differences smaller than this count as none, in the unit of the primary measure;
+            null asks nothing.
+        primary: the measure that is compared: val_loss, bits_per_byte, or accuracy or exact_match
+            of a synthetic task, of which more is better. Where there is a test set it is measured
+            there.
         tune: a search over one value, the same for every arm; null for none.
         published: what papers claim of these arms, which the table is held against.
         ladder: sizes or budgets, three or more, at each of which every arm is trained; null for
@@ -141,8 +145,7 @@ class Study:
         _check_seeds(self)
         if self.margin is not None and self.margin <= 0:
             raise InputError(f"study.margin={self.margin:g} must be positive, or null.")
-        if self.primary != "val_loss":
-            raise InputError(f"study.primary={self.primary} is not known; it can be val_loss.")
+        _check_primary(self)
 
     @property
     def compared(self) -> list[list[str]]:
@@ -258,6 +261,19 @@ def _check_contexts(study: Study) -> None:
                 f"study.published, {claim.claim!r}: context={claim.context:g} takes both it and 1 "
                 f"among study.evaluate.contexts, which are {measured}."
             )
+
+
+def _check_primary(study: Study) -> None:
+    if study.primary not in MEASURES:
+        raise InputError(
+            f"study.primary={study.primary} is not known; it can be {', '.join(MEASURES)}."
+        )
+    by_loss = "study.tune" if study.tune else "seeds by rule" if study.looks else ""
+    if by_loss and MEASURES[study.primary].answers:
+        raise InputError(
+            f"study.primary={study.primary} does not go with {by_loss}, decided by a loss; type "
+            "study.primary=val_loss, or a fixed learning rate and number of seeds."
+        )
 
 
 def check_looks(looks: Sequence[int]) -> None:

@@ -19,6 +19,7 @@ from lm_experiments.data import IGNORE_INDEX, TokenStore
 from lm_experiments.errors import InputError
 from lm_experiments.model import ModelConfig, Transformer, build_model, keyed_seed
 from lm_experiments.model.init import multipliers
+from lm_experiments.rundir.measures import MEASURES
 from lm_experiments.study.plan import PlannedRun, corpus_of
 from lm_experiments.training.config import RunConfig
 from lm_experiments.training.devices import cpu_threads, find_device
@@ -40,7 +41,8 @@ class Start:
 
     Attributes:
         loss: nats per token before the first update.
-        expected: what the initialisation should give, None where that is not known.
+        expected: what the initialisation should give, None where that is not known, or the targets
+            are too few to show it, as the answers of a task are.
         gradients: the gradient norm of each block, and of the rest under "other".
         digest: a hash of every gradient with its name; -0.0 counts as 0.0.
     """
@@ -125,7 +127,8 @@ def _start(config: RunConfig, windows: Windows) -> Start:
     # What drops out is the same for all arms, as it is in training.
     torch.manual_seed(keyed_seed(config.seed, "step", 1, 0))
     model.dropout_key.set(keyed_seed(config.seed, "dropout", 1), 0, inputs.device)
-    loss = model.loss(inputs, targets, config.model.z_loss) / int((targets != IGNORE_INDEX).sum())
+    counted = int((targets != IGNORE_INDEX).sum())
+    loss = model.loss(inputs, targets, config.model.z_loss) / counted
     loss.backward()  # type: ignore[no-untyped-call]
     tensors = {n: p.grad for n, p in model.named_parameters() if p.grad is not None}
     squares: dict[str, float] = defaultdict(float)
@@ -134,7 +137,8 @@ def _start(config: RunConfig, windows: Windows) -> Start:
         part = f"block {words[1]}" if words[0] == "blocks" else "other"
         squares[part] += float(gradient.double().square().sum())
     norms = {part: math.sqrt(total) for part, total in squares.items()}
-    return Start(loss.item(), expected_loss(config.model, model), norms, _digest(tensors))
+    expected = expected_loss(config.model, model) if counted == targets.numel() else None
+    return Start(loss.item(), expected, norms, _digest(tensors))
 
 
 def _digest(tensors: Mapping[str, Tensor]) -> str:
@@ -156,6 +160,20 @@ def expected_loss(config: ModelConfig, model: Transformer) -> float | None:
     scale = multipliers(config).logits
     variance = config.d_model * model.head.weight.detach().var().item() * scale**2
     return math.log(config.vocab_size) + variance / 2
+
+
+def check_primary(arms: Mapping[str, PlannedRun], primary: str) -> None:
+    """Raise InputError where the runs of an arm do not have what a study compares them by."""
+    for label, run in arms.items():
+        tasks = run.config.data.is_task
+        known = {"val_loss"} | {name for name, m in MEASURES.items() if m.answers and tasks}
+        if corpus_of(run.config).val.bytes is not None:
+            known.add("bits_per_byte")
+        if primary not in known:
+            raise InputError(
+                f"study.primary={primary} is not measured on data={run.config.data.name} of arm "
+                f"{label!r}; type study.primary={' or '.join(n for n in MEASURES if n in known)}."
+            )
 
 
 def check_distinct(arms: Mapping[str, PlannedRun]) -> None:

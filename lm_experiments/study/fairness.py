@@ -57,7 +57,7 @@ def _budgets(arms: Mapping[str, PlannedRun], study: Study | None, first: str) ->
     lines = []
     for equal in dict.fromkeys(run.config.trainer.equal for run in arms.values()):
         own = {arm: run for arm, run in arms.items() if run.config.trainer.equal == equal != STEPS}
-        references = [arms[study.reference(arm) if study else first] for arm in own]
+        references = [arms[study.baseline_of(arm) if study else first] for arm in own]
         found = [
             abs(shares(_cost(run), _cost(reference))[equal])
             for run, reference in zip(own.values(), references, strict=True)

@@ -237,7 +237,7 @@ class Planner:
         if self._equal is None:
             typed, study = record.runs[0].overrides if record.runs else first.own, self._study
             self._equal = Equaliser(
-                lambda arm: study.arms[study.reference(arm)] if study else typed,
+                lambda arm: study.arms[study.baseline_of(arm)] if study else typed,
                 self._checked,
                 record.step_times,
                 self.launcher.is_remote,

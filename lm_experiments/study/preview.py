@@ -53,6 +53,7 @@ def preview(
     references = {arm: study.baseline_of(arm) if study else next(iter(arms)) for arm in arms}
     if study is not None:
         checks.check_distinct(arms)
+        checks.check_primary(arms, study.primary)
     if study is not None and (waiting or only):
         starts = checks.look_at_starts(arms)
         checks.check_differences(arms, starts, references)

@@ -108,10 +108,10 @@ def test_test_problems_are_longer_than_any_other_and_than_the_context() -> None:
     assert set((targets != IGNORE_INDEX).sum(1).tolist()) == {5, 6, 7, 8}
 
 
-def test_chance_is_a_guess_among_the_symbols_of_a_problem() -> None:
-    # Of 1 and of 3 pairs: one answer, right, and three, of which one is.
+def test_chance_is_a_guess_among_what_has_not_come_again() -> None:
+    # One pair is known; of two, the first answer is right half the time and the last one is left.
     assert chance("mqar", TaskConfig(smallest=1, largest=1)) == 1.0
-    assert chance("mqar", TaskConfig(smallest=1, largest=2)) == pytest.approx(2 / 3)
+    assert chance("mqar", TaskConfig(smallest=1, largest=2)) == pytest.approx((1 + 1.5) / 3)
     assert chance("addition", TaskConfig(symbols=10, smallest=1)) == pytest.approx(0.1)
 
 

@@ -25,7 +25,7 @@ from lm_experiments.study.explain import compose_command
 from lm_experiments.study.words import prepared_words
 
 # What makes a plan quick.
-PLANNED = ("plan=true", "data=text", "data.path=words.txt", "tokenizer=bytes")
+TEXT = ("data=text", "data.path=words.txt", "tokenizer=bytes")
 # What makes training quick, where a command does not say otherwise.
 TRAINED = ("trainer.threads=1", "logger=none", "size=tiny", "data.val_fraction=0.005")
 # Found before the interpreter by a block of commands: it trains less than was typed.
@@ -102,7 +102,9 @@ def test_training_commands_can_be_planned(
         if not any(word.startswith("--config-dir") for word in words):
             compose_command(_first_of_each(prepared))
         return
-    answer = command("train", *(words if "--help" in words else completed(words, PLANNED)))
+    chosen = any(word.startswith("data=") for word in words)
+    planned = completed(words, ["plan=true", *(() if chosen else TEXT)])
+    answer = command("train", *(words if "--help" in words else planned))
     assert answer.code == 0, answer.text
 
 

@@ -52,6 +52,7 @@ class StudyFactory:
     baseline: str = "baseline"
     ladder: Ladder | None = None
     margin: float | None = 0.012
+    primary: str = "val_loss"
     published: list[Claim] = field(default_factory=list)
     tuned: bool = False
     curves: bool = False
@@ -133,6 +134,7 @@ class StudyFactory:
             seeds=list(self.seeds),
             contrasts=self.contrasts,
             margin=self.margin,
+            primary=self.primary,
             tune=tune,
             published=self.published,
             ladder=self.ladder,

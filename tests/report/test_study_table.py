@@ -378,7 +378,7 @@ def test_an_undeclared_sweep_gets_the_same_statistics(sweep: SweepFactory) -> No
         ({"contrasts": [["a", "b"]]}, "'a'"),
         ({"arms": None}, "study.arms"),
         ({"tune": {"key": "optimizer.lr"}}, "study.tune.grid"),
-        ({"primary": "accuracy"}, "study.primary=accuracy"),
+        ({"primary": "speed"}, "study.primary=speed"),
     ],
 )
 def test_a_damaged_study_block_is_named(

@@ -26,7 +26,7 @@ VALIDATION, TEST = 40, 8
 @pytest.fixture
 def run(run_of: Callable[..., Path], monkeypatch: pytest.MonkeyPatch) -> PlannedRun:
     """A run of 3 steps of 16 sequences of 16 tokens, whose model costs `COST`."""
-    text = SimpleNamespace(tokens=[0] * VALIDATION)
+    text = SimpleNamespace(positions=VALIDATION)
     corpus = SimpleNamespace(val=text, test=None)
     monkeypatch.setattr(estimate, "corpus_of", lambda config: corpus)
     monkeypatch.setattr(estimate, "_timed", lambda run: replace(COST, flops=flops_of(run)))
@@ -69,8 +69,8 @@ def test_start_steps_updates_validation_and_compiling_count(
     assert often - whole == pytest.approx(2 * 0.5 * VALIDATION)
     [compiled] = seconds(replace(run, config=replace(run.config, compile=True)))
     assert compiled - whole == pytest.approx(estimate.COMPILE_SECONDS)
-    held_out = SimpleNamespace(tokens=[0] * TEST)
-    corpus = SimpleNamespace(val=SimpleNamespace(tokens=[0] * VALIDATION), test=held_out)
+    held_out = SimpleNamespace(positions=TEST)
+    corpus = SimpleNamespace(val=SimpleNamespace(positions=VALIDATION), test=held_out)
     monkeypatch.setattr(estimate, "corpus_of", lambda config: corpus)
     assert seconds(run)[0] - whole == pytest.approx(0.5 * TEST)
 

@@ -104,6 +104,18 @@ def test_a_plan_says_what_the_problems_are(train: Callable[..., Answer]) -> None
     assert "far from" not in answer.out
 
 
+def test_a_study_cannot_compare_what_is_not_measured(
+    train: Callable[..., Answer], tmp_path: Path
+) -> None:
+    text = "name: a\nbaseline: x\nprimary: accuracy\narms: {x: [], y: [norm=layernorm]}\n"
+    (tmp_path / "a.yaml").write_text(text)
+    answer = train("-m", "study=a.yaml", "plan=true")
+    assert answer.code == 2
+    assert (
+        "study.primary=accuracy is not measured on data=text of arm 'x'; type study." in answer.err
+    )
+
+
 def test_positions_that_cannot_be_extended_are_refused_before_training(
     train: Callable[..., Answer],
 ) -> None:

@@ -21,11 +21,12 @@ from lm_experiments.report.pictures.sensitivity import responses
 from lm_experiments.report.statistics.compare import Comparison
 from lm_experiments.report.statistics.verdicts import BETTER, EQUIVALENT, WORSE
 from lm_experiments.report.style import AXES, STEPS
-from lm_experiments.report.table.columns import LOSS_TITLES, UNITS, bounds_text, p_text, si
+from lm_experiments.report.table.columns import bounds_text, p_text, si
 from lm_experiments.report.table.effects import effect_label, resolved, shown_effects
 from lm_experiments.report.table.ladder import contrast_label
 from lm_experiments.report.table.rows import Row, Table
 from lm_experiments.rundir.diagnostics import STATISTICS, by_part, read_diagnostics
+from lm_experiments.rundir.measures import MEASURE_TITLES, UNITS, sign_of
 from lm_experiments.rundir.metrics import Row as Logged
 
 if TYPE_CHECKING:
@@ -141,7 +142,9 @@ def effects(table: Table) -> Json | None:
     if table.effects is None:
         return None
     rows = [
-        _interval(effect_label(e), e, f"p {p_text(e.adjusted_p)}", _effect_kind(e))
+        _interval(
+            effect_label(e), e, f"p {p_text(e.adjusted_p)}", _effect_kind(e, sign_of(table.metric))
+        )
         for e in shown_effects(table.effects)
     ]
     title = f"effect ({UNITS[table.metric]})"
@@ -188,7 +191,7 @@ def sensitivity(table: Table) -> Json | None:
         }
         for response in found
     ]
-    measure = f"{LOSS_TITLES[table.trial_metric]} ({UNITS[table.trial_metric]})"
+    measure = f"{MEASURE_TITLES[table.trial_metric]} ({UNITS[table.trial_metric]})"
     return {"arms": arms, "key": table.tune.key, "title": measure}
 
 
@@ -252,7 +255,7 @@ def _kind(item: Comparison) -> str:
     return item.verdict if item.verdict in (BETTER, WORSE, EQUIVALENT) else "other"
 
 
-def _effect_kind(effect: Effect) -> str:
+def _effect_kind(effect: Effect, sign: int) -> str:
     if not resolved(effect):
         return "other"
-    return BETTER if effect.mean < 0 else WORSE
+    return BETTER if sign * effect.mean < 0 else WORSE

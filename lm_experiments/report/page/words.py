@@ -12,9 +12,10 @@ from lm_experiments.report.statistics.verdicts import (
     UNRESOLVED,
     WORSE,
 )
-from lm_experiments.report.table.columns import LOSS_TITLES, UNITS, interval_text, p_text
+from lm_experiments.report.table.columns import interval_text, p_text
 from lm_experiments.report.table.rows import Row, Table
 from lm_experiments.report.table.warnings import listed
+from lm_experiments.rundir.measures import MEASURE_TITLES, UNITS, sign_of
 
 _SAID: Mapping[str, str] = {
     BETTER: "{} is better than {}",
@@ -34,17 +35,19 @@ def answer(table: Table) -> str:
     ranked = [row for row in table.rows if row.loss and not any(r.failing for r in row.runs)]
     if not ranked:
         return "There is no answer: no arm has a usable final loss for all of its runs."
-    best, measure = ranked[0], LOSS_TITLES[table.metric]
+    best, measure = ranked[0], MEASURE_TITLES[table.metric]
     assert best.loss is not None
+    end = "lowest" if sign_of(table.metric) > 0 else "highest"
     role = ", the baseline," if best.is_baseline and best.arm != "baseline" else ""
-    lowest = f"{best.arm}{role} has the lowest {measure}, {best.loss.mean:.4f} {_unit(table)}."
+    lowest = f"{best.arm}{role} has the {end} {measure}, {best.loss.mean:.4f} {_unit(table)}."
     return " ".join(part for part in (lowest, _claim(table, best), _untested(table, best)) if part)
 
 
 def sentences(table: Table) -> list[tuple[str, str]]:
     """Return each contrast as its verdict and a sentence, what is claimed before what is not."""
     items = [item for item in table.comparisons if not item.control]
-    items.sort(key=lambda item: (_rank(item), item.contrast.mean if item.contrast else 0.0))
+    sign = sign_of(table.metric)
+    items.sort(key=lambda item: (_rank(item), sign * item.contrast.mean if item.contrast else 0.0))
     return [(item.verdict, f"{_said(item)}{_numbers(item, table)}.") for item in items]
 
 

@@ -16,8 +16,8 @@ from lm_experiments.report.pictures.figure import (
     plain_frame,
     shortened,
 )
-from lm_experiments.report.table.columns import LOSS_TITLES, UNITS
 from lm_experiments.report.table.rows import Row, Table
+from lm_experiments.rundir.measures import MEASURE_TITLES, UNITS
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -109,7 +109,7 @@ def _frame(axes: Axes, table: Table, at: int, lines: Sequence[Line]) -> None:
         # The usual ones are formulas, which arms' labels must not be read as.
         axes.xaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:g}"))
         axes.xaxis.set_minor_formatter(NullFormatter())
-    measure, key = LOSS_TITLES[table.metric], table.axes[at]
+    measure, key = MEASURE_TITLES[table.metric], table.axes[at]
     seeds = ", mean and sd over seeds" if table.most_seeds > 1 else ""
     axes.set_title(f"{table.sweep.record.name}: {measure} by {key}{seeds}", loc="left", color=INK)
     far = any(loss > high + room for loss in losses)

@@ -15,8 +15,8 @@ from lm_experiments.report.pictures.figure import (
     shortened,
 )
 from lm_experiments.report.statistics.elsewhere import Elsewhere
-from lm_experiments.report.table.columns import BITS, NATS
 from lm_experiments.report.table.rows import Table
+from lm_experiments.rundir.measures import UNITS
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -55,7 +55,7 @@ def draw_contexts(table: Table, path: Path | None = None) -> Figure | None:
         left.set_xlabel("context length (tokens, dotted: trained)", color=INK)
         _panel(left, table, curves, trained)
         right.set_title("by position in an arm's longest window", loc="left", color=INK)
-        right.set_ylabel(NATS, color=INK)
+        right.set_ylabel(UNITS["val_loss"], color=INK)
         right.set_xlabel("position in the window, up to (tokens)", color=INK)
         _panel(right, table, position_curves(table), trained)
         figure.legend(*left.get_legend_handles_labels(), loc="center right", frameon=False)
@@ -64,7 +64,7 @@ def draw_contexts(table: Table, path: Path | None = None) -> Figure | None:
 
 def unit_of(found: Elsewhere) -> str:
     """The unit of losses elsewhere."""
-    return BITS if found.in_bits else NATS
+    return UNITS["bits_per_byte" if found.in_bits else "val_loss"]
 
 
 def context_curves(table: Table) -> list[Curve]:

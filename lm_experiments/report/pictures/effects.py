@@ -8,9 +8,10 @@ from typing import TYPE_CHECKING
 from lm_experiments.report.pictures.forest import COLORS
 from lm_experiments.report.pictures.intervals import Bar, interval_panel, shown_of
 from lm_experiments.report.statistics.verdicts import BETTER, WORSE
-from lm_experiments.report.table.columns import UNITS, p_text
+from lm_experiments.report.table.columns import p_text
 from lm_experiments.report.table.effects import effect_label, resolved, shown_effects
 from lm_experiments.report.table.rows import Table
+from lm_experiments.rundir.measures import UNITS, sign_of
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -25,16 +26,18 @@ def draw_effects(table: Table, path: Path | None = None) -> Figure | None:
     """
     if table.effects is None:
         return None
-    bars = [_bar(effect) for effect in shown_effects(table.effects)]
+    bars = [_bar(effect, sign_of(table.metric)) for effect in shown_effects(table.effects)]
     what = f"main effects (dots) and interactions (diamonds){shown_of(len(bars))}"
     title = f"{table.sweep.record.name}: {what}"
-    x_label = f"effect ({UNITS[table.metric]}), 95 % interval; below zero lowers the loss"
+    lowers = sign_of(table.metric) > 0
+    side = "below zero lowers the loss" if lowers else "above zero is better"
+    x_label = f"effect ({UNITS[table.metric]}), 95 % interval; {side}"
     with interval_panel(path, title, x_label, bars) as (figure, _):
         return figure
 
 
-def _bar(effect: Effect) -> Bar:
+def _bar(effect: Effect, sign: int) -> Bar:
     word = f"p {p_text(effect.adjusted_p)}".replace("p <", "p < ")
-    color = COLORS[BETTER if effect.mean < 0 else WORSE] if resolved(effect) else None
+    color = COLORS[BETTER if sign * effect.mean < 0 else WORSE] if resolved(effect) else None
     mark = "o" if len(effect.factors) == 1 else "D"
     return Bar(effect_label(effect), effect, word, color, mark)

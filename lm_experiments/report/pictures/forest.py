@@ -16,10 +16,11 @@ from lm_experiments.report.pictures.intervals import (
 )
 from lm_experiments.report.statistics.compare import Comparison
 from lm_experiments.report.statistics.verdicts import BETTER, EQUIVALENT, WORSE
-from lm_experiments.report.table.columns import LOSS_TITLES, UNITS, common_setting
+from lm_experiments.report.table.columns import common_setting
 from lm_experiments.report.table.notes import headline
 from lm_experiments.report.table.published import published_range
 from lm_experiments.report.table.rows import Table
+from lm_experiments.rundir.measures import MEASURE_TITLES, UNITS, better_side
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -81,14 +82,15 @@ def _bar(item: Comparison, table: Table) -> Bar:
 def _title(table: Table, count: int) -> str:
     at = f", each arm at its own best {table.tune.key}" if table.tune else ""
     state = "" if table.sweep.complete else f"; {headline(table).partition(',')[0]}"
-    measure = "validation loss" if table.metric == "val_loss" else LOSS_TITLES[table.metric]
+    measure = "validation loss" if table.metric == "val_loss" else MEASURE_TITLES[table.metric]
     return f"{table.sweep.record.name}: difference in {measure}{at}{shown_of(count)}{state}"
 
 
 def _x_label(table: Table) -> str:
     references = {reference for _, reference in table.plan.pairs}
     against = f"arm - {references.pop()}" if len(references) == 1 else "arm - reference"
-    return f"{against} ({UNITS[table.metric]}), 95 % interval; below zero is better"
+    side = better_side(table.metric)
+    return f"{against} ({UNITS[table.metric]}), 95 % interval; {side} zero is better"
 
 
 def _margin(axes: Axes, margin: float) -> None:

@@ -17,9 +17,10 @@ from lm_experiments.report.pictures.figure import (
 )
 from lm_experiments.report.statistics.contrasts import Contrast
 from lm_experiments.report.statistics.ladder import LadderContrast, LadderFindings
-from lm_experiments.report.table.columns import UNITS, si
+from lm_experiments.report.table.columns import si
 from lm_experiments.report.table.ladder import contrast_label
 from lm_experiments.report.table.rows import Table
+from lm_experiments.rundir.measures import UNITS
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

@@ -21,8 +21,8 @@ from lm_experiments.report.pictures.figure import (
     shortened,
 )
 from lm_experiments.report.statistics.tuning import expected_best
-from lm_experiments.report.table.columns import LOSS_TITLES, UNITS
 from lm_experiments.report.table.rows import Row, Table
+from lm_experiments.rundir.measures import MEASURE_TITLES, UNITS
 from lm_experiments.rundir.study import Chosen, Tuning
 
 if TYPE_CHECKING:
@@ -78,7 +78,7 @@ def draw_sensitivity(table: Table, path: Path | None = None) -> Figure | None:
         _sensitivity(panel, table, table.tune.key, found, styles)
         small = figure.add_axes((LEFT + width + right + GAP - 0.02, BOTTOM, SMALL, HEIGHT))
         _budget(small, found, styles)
-        small.set_ylabel(f"lowest {LOSS_TITLES[table.trial_metric]}", color=INK)
+        small.set_ylabel(f"lowest {MEASURE_TITLES[table.trial_metric]}", color=INK)
     return figure
 
 
@@ -133,7 +133,9 @@ def _sensitivity(
     axes.set_xticks(values, [f"{value:g}" for value in values])
     axes.set_xticks([], minor=True)
     measure = (
-        "validation loss" if table.trial_metric == "val_loss" else LOSS_TITLES[table.trial_metric]
+        "validation loss"
+        if table.trial_metric == "val_loss"
+        else MEASURE_TITLES[table.trial_metric]
     )
     axes.set_title(f"{table.sweep.record.name}: {measure} by {key}", loc="left", color=INK)
     axes.set_xlabel(f"{key} ({_signs(found, axes.get_ylim()[1])})", color=INK)

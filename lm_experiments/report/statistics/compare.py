@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 from math import comb
 from typing import TYPE_CHECKING, Any
 
-from lm_experiments.report.collect import TESTED, Run, Sweep
+from lm_experiments.report.collect import Run, Sweep
 from lm_experiments.report.statistics.contrasts import Contrast, adjust, contrast
 from lm_experiments.report.statistics.exploratory import Pair, SeedPair, exploratory_reasons
 from lm_experiments.report.statistics.failures import failure_verdict
@@ -22,6 +22,7 @@ from lm_experiments.report.statistics.verdicts import (
     control_verdict,
     verdict,
 )
+from lm_experiments.rundir.measures import TESTED, sign_of
 
 if TYPE_CHECKING:
     from lm_experiments.report.statistics.noise import Noise
@@ -104,8 +105,8 @@ def plan_contrasts(sweep: Sweep, baseline: str, metric: str) -> Plan:
     """A study's declared contrasts; otherwise every other arm against the baseline."""
     study = sweep.study
     # A margin in nats per token says nothing about bits per byte.
-    in_nats = study is not None and metric in (study.primary, TESTED[study.primary])
-    margin = study.margin if study and in_nats else None
+    in_its_unit = study is not None and metric in (study.primary, TESTED[study.primary])
+    margin = study.margin if study and in_its_unit else None
     pairs = tuple((arm, baseline) for arm in sweep.arms if arm != baseline)
     if baseline != sweep.baseline:
         reason = (
@@ -255,7 +256,10 @@ def _comparison(
     arm, reference = (runs[name] for name in pair)
     control = pair[0] in plan.controls
     failure = _failure(plan, runs, pair) if complete else None
-    word = (control_verdict if control else verdict)(found, failure, complete)
+    if control:
+        word = control_verdict(found, failure, complete)
+    else:
+        word = verdict(found, failure, complete, sign_of(plan.metric))
     if undecided and word == UNRESOLVED:
         word = MORE_SEEDS
     if pair in plan.exploratory and word in (BETTER, WORSE, EQUIVALENT, UNRESOLVED):

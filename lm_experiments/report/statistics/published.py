@@ -34,6 +34,7 @@ from lm_experiments.report.statistics.verdicts import (
     WORSE,
 )
 from lm_experiments.rundir import published
+from lm_experiments.rundir.measures import MEASURES
 from lm_experiments.rundir.published import BITS, NATS, Claim
 from lm_experiments.rundir.results import DONE
 from lm_experiments.rundir.study import FEWEST_SEEDS
@@ -54,7 +55,7 @@ VERDICTS = (DOES_NOT_HOLD, IN_SIGN, HOLDS, NOT_RESOLVED, NOT_TESTABLE)
 AGREEMENT = 0.5
 # Words of a contrast that was tested.
 _TESTED = (BETTER, WORSE, EQUIVALENT, UNRESOLVED, MORE_SEEDS)
-_FACTORS = {NATS: ("val_loss", "test_loss"), BITS: ("bits_per_byte", "test_bits_per_byte")}
+_FACTORS = {measure.short: (name, measure.test) for name, measure in MEASURES.items()}
 
 
 @dataclass(frozen=True)
@@ -84,20 +85,22 @@ def difference_verdict(
     found: Contrast,
     margin: float | None,
     family: int = 1,
+    sign: int = 1,
 ) -> str:
     """The verdict on a claimed difference, or on claimed equivalence within the margin.
 
     `span` is the published range in the unit of the adjusted contrast `found`, which is one of a
     `family` of so many. Equivalence is none where it is shown, and does not hold where an interval
     of 1 - .05 / family lies beyond the margin. It counts against a difference that is claimed
-    beyond the margin; one claimed within it cannot be told from none by that test.
+    beyond the margin; one claimed within it cannot be told from none by that test. `sign` is -1
+    where a higher value is better.
     """
     equivalent = found.within is not None and found.within.equivalent
     if expect == published.EQUIVALENT:
         beyond = margin is not None and _beyond(found, margin, family)
         return HOLDS if equivalent else DOES_NOT_HOLD if beyond else NOT_RESOLVED
     certain = found.adjusted_p is not None and found.adjusted_p < LEVEL
-    claimed = found.mean * published.SIGNS[expect] > 0
+    claimed = sign * found.mean * published.SIGNS[expect] > 0
     if certain and not claimed:
         return DOES_NOT_HOLD
     if equivalent and not (span and margin and _nearest_to_zero(span) < margin):
@@ -232,7 +235,7 @@ def _difference(claim: Claim, plan: Plan, item: Comparison, runs: RunsByArm) -> 
         return _not_testable(claim, "the study declares no margin")
     contrast, span = item.contrast, claim.span
     own = (span[0] / factor, span[1] / factor) if span else None
-    verdict = difference_verdict(claim.expect, own, contrast, plan.margin, plan.family)
+    verdict = difference_verdict(claim.expect, own, contrast, plan.margin, plan.family, claim.sign)
     mean, low, high = (
         None if value is None else factor * value
         for value in (contrast.mean, contrast.low, contrast.high)
@@ -290,7 +293,7 @@ def _factor(unit: str, metric: str, runs: Sequence[Run]) -> float | None:
     """The claim's unit in that of the table's metric, from a run that has both."""
     if metric in _FACTORS[unit]:
         return 1.0
-    if unit == NATS:
+    if unit != BITS or metric not in _FACTORS[NATS]:
         return None
     other = _FACTORS[BITS][_FACTORS[NATS].index(metric)]
     known = [(run.value(other), run.value(metric)) for run in runs]

@@ -22,8 +22,8 @@ DIFFERS = "differs: the study is not reproducible"
 NO_COMPARISON = "no comparison"
 
 
-def verdict(contrast: Contrast | None, failure: str | None, complete: bool) -> str:
-    """The one claim a declared contrast supports; a lower loss is better.
+def verdict(contrast: Contrast | None, failure: str | None, complete: bool, sign: int = 1) -> str:
+    """The one claim a declared contrast supports; `sign` is -1 where a higher value is better.
 
     `failure` says which runs of the arm or its reference failed (`failures.failure_verdict`) and
     `complete` is whether every run of the study has ended: no claim is made halfway, and none
@@ -53,7 +53,7 @@ def verdict(contrast: Contrast | None, failure: str | None, complete: bool) -> s
     if contrast.within and contrast.within.equivalent:
         return EQUIVALENT
     if contrast.adjusted_p < LEVEL:
-        return BETTER if contrast.mean < 0 else WORSE
+        return BETTER if sign * contrast.mean < 0 else WORSE
     return UNRESOLVED
 
 
@@ -72,11 +72,12 @@ def control_verdict(contrast: Contrast | None, failure: str | None, complete: bo
     return IDENTICAL if contrast.identical else DIFFERS
 
 
-def ranking_key(mean_loss: float | None, failed: int) -> tuple[int, float]:
-    """A sort key: arms without failed runs by loss, then the others, fewest failures first.
+def ranking_key(mean: float | None, failed: int) -> tuple[int, float]:
+    """A sort key: arms without failed runs by mean, then the others, fewest failures first.
 
-    An arm without a loss (None or NaN) comes after those with as many failures and a loss.
+    A lower mean is better. An arm without one (None or NaN) comes after those with as many failures
+    that have one.
     """
-    if mean_loss is None or math.isnan(mean_loss):
+    if mean is None or math.isnan(mean):
         return failed, math.inf
-    return failed, mean_loss
+    return failed, mean

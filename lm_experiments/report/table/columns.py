@@ -27,6 +27,7 @@ from lm_experiments.report.table.fit import ANYWHERE, AT_SPACES, IMPORTANT
 from lm_experiments.report.table.published import of_row, published_text, verdict_text
 from lm_experiments.report.table.rows import Row, Table
 from lm_experiments.rundir.diagnostics import PREFIX, STATISTICS
+from lm_experiments.rundir.measures import MEASURE_TITLES, MEASURES, UNITS
 from lm_experiments.rundir.results import OK
 
 if TYPE_CHECKING:
@@ -35,14 +36,6 @@ if TYPE_CHECKING:
 NOTHING = "-"
 EDGE = "^"
 TESTED = (BETTER, WORSE, EQUIVALENT, UNRESOLVED, MORE_SEEDS, EXPLORATORY)
-NATS, BITS = "nats per token", "bits per byte"
-LOSS_TITLES = {
-    "val_loss": "val loss",
-    "bits_per_byte": "bits/byte",
-    "test_loss": "test loss",
-    "test_bits_per_byte": "test bits/byte",
-}
-UNITS = {name: BITS if name.endswith("bits_per_byte") else NATS for name in LOSS_TITLES}
 _LOSS_FORM = f".{DIGITS}f"
 _decimals: ContextVar[int] = ContextVar("decimals", default=DIGITS)
 _PREFIXES = ((1e18, "E"), (1e15, "P"), (1e12, "T"), (1e9, "G"), (1e6, "M"), (1e3, "k"))
@@ -144,7 +137,7 @@ def common_setting(table: Table) -> str:
 
 
 def _losses(table: Table) -> list[Column]:
-    title, several = LOSS_TITLES[table.metric], table.most_seeds > 1
+    title, several = MEASURE_TITLES[table.metric], table.most_seeds > 1
     own = f"{title} at own best" if table.tune else title
     return [
         Column(own, lambda row: _part(row.loss, "mean")),
@@ -169,7 +162,7 @@ def _losses(table: Table) -> list[Column]:
 def _tuning(table: Table) -> list[Column]:
     if table.tune is None:
         return []
-    title, at = LOSS_TITLES[table.metric], common_setting(table)
+    title, at = MEASURE_TITLES[table.metric], common_setting(table)
     name = table.tune.key.rsplit(".", 1)[-1]
     return [
         Column(f"best {name}", _chosen, rank=IMPORTANT + 1),
@@ -272,16 +265,18 @@ def _noise(row: Row) -> Noise | None:
 
 
 def _costs(table: Table) -> list[Column]:
-    by_bytes = UNITS[table.metric] == BITS
+    by_bytes = UNITS[table.metric] == MEASURES["bits_per_byte"].unit
     other = table.other_metric
     judged = _judged(table)
     rates = {row.first("learning_rate") for row in table.rows} - {None}
     return [
         Column(
-            LOSS_TITLES[other],
+            MEASURE_TITLES[other],
             lambda row: fixed(row.mean(other), ".4f"),
             rank=4,
             printed=by_bytes,
+            # A task has no bytes.
+            shown=not table.scored or any(row.mean(other) is not None for row in table.rows),
         ),
         _if_known(
             Column(
@@ -291,6 +286,7 @@ def _costs(table: Table) -> list[Column]:
             ),
             table,
         ),
+        *_scores(table),
         Column(
             "learning rate",
             lambda row: fixed(row.first("learning_rate"), ".3g"),
@@ -336,6 +332,23 @@ def _equal_cost(table: Table) -> list[Column]:
 
 def _to_loss(table: Table, against: str) -> Callable[[Row], str]:
     return lambda row: to_loss_text(to_baseline(table, row, against)) or NOTHING
+
+
+def _scores(table: Table) -> list[Column]:
+    """What synthetic tasks are scored by beside what they are compared by, where they are."""
+    if not table.scored:
+        return []
+    scores = [
+        Column(MEASURE_TITLES[name], lambda row, name=name: fixed(row.mean(name), ".4f"), rank=5)
+        for name in table.scored
+        if name != table.metric
+    ]
+    return [*scores, Column("left chance", _left_chance, rank=6)]
+
+
+def _left_chance(row: Row) -> str:
+    known = [run.left_chance for run in row.usable if run.left_chance is not None]
+    return f"{sum(known)} of {len(known)}" if known else NOTHING
 
 
 def _p_column(title: str, name: str, table: Table, rank: int, printed: bool = True) -> Column:

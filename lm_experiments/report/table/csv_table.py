@@ -66,6 +66,7 @@ def _record(row: Row, table: Table) -> dict[str, object]:
         **(_published_record(row, table) if table.published else {}),
         **(_ladder_record(row, table.ladder) if table.ladder else {}),
         other: row.mean(other),
+        **{name: row.mean(name) for name in table.scored},
         "learning_rate": row.first("learning_rate"),
         "parameters": row.first("parameters"),
         "non_embedding": row.first("non_embedding"),

@@ -7,10 +7,11 @@ from typing import TYPE_CHECKING
 
 from lm_experiments.report.statistics.grid import find_grid
 from lm_experiments.report.statistics.verdicts import LEVEL
-from lm_experiments.report.table.columns import UNITS, bounds_text, p_text
+from lm_experiments.report.table.columns import bounds_text, p_text
 from lm_experiments.report.table.rows import Table
 from lm_experiments.report.table.section import Section
 from lm_experiments.report.table.warnings import listed
+from lm_experiments.rundir.measures import UNITS
 from lm_experiments.rundir.words import counted
 
 if TYPE_CHECKING:

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from lm_experiments.report.statistics.elsewhere import Cell, Elsewhere
-from lm_experiments.report.table.columns import BITS, NATS, NOTHING, bounds_text, fixed
+from lm_experiments.report.table.columns import NOTHING, bounds_text, fixed
 from lm_experiments.report.table.rows import Row, Table
 from lm_experiments.report.table.section import Section
 from lm_experiments.rundir.evaluations import CONTEXT, DATA, TASK, Asked
+from lm_experiments.rundir.measures import UNITS
 from lm_experiments.rundir.words import counted
 
 LOSSES, DIFFERENCES = "Elsewhere", "Differences elsewhere"
@@ -87,8 +88,9 @@ def _difference_text(cell: Cell) -> str:
 
 def _loss_notes(table: Table, found: Elsewhere) -> list[str]:
     kinds = {each.kind for each in found.asked}
+    unit = UNITS["bits_per_byte" if found.in_bits else "val_loss"]
     lines = [
-        f"The last weights of each run, in {BITS if found.in_bits else NATS}, the mean over an "
+        f"The last weights of each run, in {unit}, the mean over an "
         "arm's usable runs, in windows that do not overlap."
     ]
     if CONTEXT in kinds:

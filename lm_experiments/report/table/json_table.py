@@ -6,14 +6,13 @@ import json
 from dataclasses import asdict
 from typing import Any
 
-from lm_experiments.report.collect import TESTED, Run
+from lm_experiments.report.collect import Run
 from lm_experiments.report.statistics.compare import Comparison
 from lm_experiments.report.statistics.contrasts import Contrast
 from lm_experiments.report.statistics.ladder import LadderContrast, LadderFindings
 from lm_experiments.report.statistics.power import POWER
 from lm_experiments.report.statistics.trend import PARTS
 from lm_experiments.report.statistics.verdicts import LEVEL
-from lm_experiments.report.table.columns import UNITS
 from lm_experiments.report.table.cost_notes import TO_LOSS, equal_in, realised, to_baseline
 from lm_experiments.report.table.effects import effect_notes
 from lm_experiments.report.table.ladder import ladder_notes
@@ -21,6 +20,7 @@ from lm_experiments.report.table.notes import headline, notes
 from lm_experiments.report.table.published import sentence
 from lm_experiments.report.table.rows import Row, Side, Table
 from lm_experiments.rundir.atomic import jsonable
+from lm_experiments.rundir.measures import MEASURES, SCORES, TESTED, UNITS
 
 # Raised whenever a reader of the older files would misunderstand the newer.
 FORMAT = 1
@@ -173,7 +173,10 @@ def _side(side: Side) -> dict[str, Any]:
 
 
 def _run(run: Run) -> dict[str, Any]:
-    keys = _RESULT_KEYS if run.result.test_loss is None else (*_RESULT_KEYS, *TESTED.values())
+    losses = [test for name, test in TESTED.items() if not MEASURES[name].answers]
+    tested = losses if run.result.test_loss is not None else []
+    scores = [name for name in SCORES if getattr(run.result, name) is not None]
+    keys = (*_RESULT_KEYS, *tested, *scores)
     return {
         "directory": run.row.directory,
         "seed": run.seed,

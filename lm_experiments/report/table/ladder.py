@@ -8,7 +8,6 @@ from lm_experiments.report.statistics.trend import KEPT
 from lm_experiments.report.statistics.verdicts import LEVEL
 from lm_experiments.report.table.columns import (
     NOTHING,
-    UNITS,
     fixed,
     interval_text,
     p_text,
@@ -18,6 +17,7 @@ from lm_experiments.report.table.rows import Table
 from lm_experiments.report.table.section import Section
 from lm_experiments.report.table.warnings import listed
 from lm_experiments.rundir.ladder import BUDGET, FIXED, MUP, SIZE, TOKENS_PER_PARAMETER, TUNED_EACH
+from lm_experiments.rundir.measures import UNITS
 
 HEADING = "Does it last? The ladder"
 _DIFFER = {

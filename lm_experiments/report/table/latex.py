@@ -8,12 +8,13 @@ from collections.abc import Sequence
 from lm_experiments.errors import InputError
 from lm_experiments.report.style import USUAL, Style
 from lm_experiments.report.table.column import Column
-from lm_experiments.report.table.columns import LOSS_TITLES, columns, decimals
+from lm_experiments.report.table.columns import columns, decimals
 from lm_experiments.report.table.latex_text import escape
 from lm_experiments.report.table.notes import headline, legend, notes
 from lm_experiments.report.table.rows import Row, Table
 from lm_experiments.report.table.section import Section
 from lm_experiments.report.table.sections import sections
+from lm_experiments.rundir.measures import MEASURE_TITLES
 
 LONGEST_TITLE = 8
 # Longer names of arms go on in a second line.
@@ -154,7 +155,7 @@ def _best(table: Table) -> Row | None:
 
 
 def _line(row: Row, chosen: list[Column], marks: Sequence[str], style: Style, best: bool) -> str:
-    own = {f"{LOSS_TITLES[name]}{at}" for name in LOSS_TITLES for at in ("", " at own best")}
+    own = {f"{MEASURE_TITLES[name]}{at}" for name in MEASURE_TITLES for at in ("", " at own best")}
     cells = []
     for place, column in enumerate(chosen):
         text = escape(column.text(row))

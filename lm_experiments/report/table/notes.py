@@ -8,14 +8,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from lm_experiments.report.collect import Run
 from lm_experiments.report.statistics.power import POWER
 from lm_experiments.report.statistics.verdicts import LEVEL
-from lm_experiments.report.table.columns import (
-    EDGE,
-    NOTHING,
-    UNITS,
-    interval_text,
-    p_text,
-    within_text,
-)
+from lm_experiments.report.table.columns import EDGE, NOTHING, interval_text, p_text, within_text
 from lm_experiments.report.table.comparable import count_text, short_hash
 from lm_experiments.report.table.cost_notes import cost_notes
 from lm_experiments.report.table.published import claim_notes
@@ -23,6 +16,7 @@ from lm_experiments.report.table.rows import Table, first_words
 from lm_experiments.report.table.text_notes import text_notes
 from lm_experiments.report.table.warnings import listed, warnings
 from lm_experiments.rundir.ledger import taken_from
+from lm_experiments.rundir.measures import UNITS, sign_of
 from lm_experiments.rundir.names import LOG
 from lm_experiments.rundir.results import ENDED, FAILED, WAITING
 from lm_experiments.rundir.study import FEWEST_SEEDS, Tuning
@@ -69,11 +63,12 @@ def legend(table: Table) -> str:
     """What the columns are measured in."""
     measures = {"val_loss": "Validation loss", "test_loss": "Test loss"}
     measure = measures.get(table.metric, "The measure compared")
+    best = "" if sign_of(table.metric) > 0 else "Higher is better. "
     held_out = "The test text was held out from training and from tuning, and measured once. "
     return (
         f"{measure} is in {UNITS[table.metric]}, the mean over an arm's usable runs; "
         "arms are sorted by it, those with failed runs last. It is of the weights after the last "
-        "step, whether or not an earlier validation was better. "
+        f"step, whether or not an earlier validation was better. {best}"
         f"{held_out if table.metric != table.trial_metric else ''}FLOPs/token is for training."
     )
 

@@ -11,7 +11,7 @@ from functools import cached_property
 from typing import TYPE_CHECKING
 
 from lm_experiments.errors import InputError
-from lm_experiments.report.collect import TESTED, Run, Sweep
+from lm_experiments.report.collect import Run, Sweep
 from lm_experiments.report.statistics.compare import Comparison, Plan, compare, plan_contrasts
 from lm_experiments.report.statistics.contrasts import Contrast, Summary, summarize
 from lm_experiments.report.statistics.elsewhere import Elsewhere, elsewhere
@@ -25,6 +25,7 @@ from lm_experiments.report.statistics.trials import Trials
 from lm_experiments.report.statistics.tuned import Tuned, tuned_arms
 from lm_experiments.report.statistics.verdicts import MORE_SEEDS, ranking_key
 from lm_experiments.report.table.comparable import refuse_mixed, tokenizers_differ
+from lm_experiments.rundir.measures import SCORES, TESTED, sign_of
 from lm_experiments.rundir.results import FAILED, OK, WAITING
 from lm_experiments.rundir.study import FEWEST_SEEDS, REPORT, TUNED, Chosen, Tuning
 
@@ -138,7 +139,7 @@ class Row:
 
 @dataclass(frozen=True)
 class Table:
-    """Rows by loss, arms with failures last; `axes` is empty when labels are used.
+    """Rows from the best on, arms with failures last; `axes` is empty when labels are used.
 
     `comparisons` are all contrasts the verdicts rest on. `resolvable` is the smallest difference
     the seeds could have shown, from the largest error of the paired differences. `mixed` tells that
@@ -180,6 +181,11 @@ class Table:
         """The same loss in the other unit."""
         measures = TESTED.keys() if self.metric in TESTED else TESTED.values()
         return next(name for name in measures if name != self.metric)
+
+    @property
+    def scored(self) -> list[str]:
+        """The scores of synthetic tasks that some row has."""
+        return [name for name in SCORES if any(row.mean(name) is not None for row in self.rows)]
 
     @property
     def trial_metric(self) -> str:
@@ -255,7 +261,7 @@ def build_table(sweep: Sweep, baseline: str | None = None, allow_mixed: bool = F
         )
         for arm in sweep.arms
     ]
-    rows.sort(key=_rank)
+    rows.sort(key=lambda row: _rank(row, sign_of(metric)))
     runs = {row.arm: row.runs for row in rows}
     axes = tuple(sweep.record.axes) if levels else ()
     return Table(
@@ -334,9 +340,9 @@ def _resolvable(plan: Plan, comparisons: Sequence[Comparison]) -> float | None:
     return smallest_resolvable(error * math.sqrt(n), n, alpha=alpha, degrees=degrees)
 
 
-def _rank(row: Row) -> tuple[int, float, float]:
+def _rank(row: Row, sign: int) -> tuple[int, float, float]:
     failed = sum(run.failing for run in row.runs)
     common = row.common.loss if row.common else None
     # While arms are being tuned there is no other loss to rank them by.
-    behind = ranking_key(common.mean if common else None, 0)[1]
-    return (*ranking_key(row.loss.mean if row.loss else None, failed), behind)
+    behind = ranking_key(sign * common.mean if common else None, 0)[1]
+    return (*ranking_key(sign * row.loss.mean if row.loss else None, failed), behind)
