@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from contextvars import ContextVar
 from dataclasses import replace
+from functools import partial
 from typing import TYPE_CHECKING
 
 from lm_experiments.errors import InputError
@@ -272,20 +273,13 @@ def _costs(table: Table) -> list[Column]:
     return [
         Column(
             MEASURE_TITLES[other],
-            lambda row: fixed(row.mean(other), ".4f"),
+            partial(_mean, other),
             rank=4,
             printed=by_bytes,
             # A task has no bytes.
             shown=not table.scored or any(row.mean(other) is not None for row in table.rows),
         ),
-        _if_known(
-            Column(
-                "val loss of average",
-                lambda row: fixed(row.mean("average_val_loss"), ".4f"),
-                rank=4,
-            ),
-            table,
-        ),
+        _if_known(Column("val loss of average", partial(_mean, "average_val_loss"), rank=4), table),
         *_scores(table),
         Column(
             "learning rate",
@@ -339,11 +333,15 @@ def _scores(table: Table) -> list[Column]:
     if not table.scored:
         return []
     scores = [
-        Column(MEASURE_TITLES[name], lambda row, name=name: fixed(row.mean(name), ".4f"), rank=5)
+        Column(MEASURE_TITLES[name], partial(_mean, name), rank=5)
         for name in table.scored
         if name != table.metric
     ]
     return [*scores, Column("left chance", _left_chance, rank=6)]
+
+
+def _mean(name: str, row: Row) -> str:
+    return fixed(row.mean(name), ".4f")
 
 
 def _left_chance(row: Row) -> str:
