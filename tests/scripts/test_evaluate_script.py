@@ -82,7 +82,7 @@ REFUSED: list[tuple[list[str], str]] = [
     (["RUN", "--contexts", "99999"], ": a context of 99999 is not below the"),
     (["RUN", "--path", "x.txt"], "--path x.txt is read with --data alone"),
     (["RUN", "--data", "text"], "data=text has no data.path; type data.path="),
-    (["RUN", "--data", "nothing"], "data=nothing is not known; it can be fineweb_edu, hf, kjv,"),
+    (["RUN", "--data", "nothing"], "data=nothing is not known; it can be addition, copy,"),
     (["RUN", "--data", "tokens", "--path", "x"], "data=tokens is no text that another"),
     (["RUN", "data.separator=x"], "data.separator=x is read with --data alone"),
     (["RUN", "--data", "kjv", "data.speed=1"], "data.speed is not a key"),

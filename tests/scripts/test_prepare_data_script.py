@@ -97,7 +97,9 @@ def test_its_help_is_its_own(prepare_data: Callable[..., Answer]) -> None:
     assert (said.code, said.err) == (0, "")
     assert said.out.startswith("Download and encode the corpus that a training command names")
     assert "python scripts/prepare_data.py data=tinystories" in said.out
-    assert "\ntokenizer: bpe, bpe_10k, bpe_32k, bytes, chars, file, gpt2, none\n" in said.out
+    assert (
+        "\ntokenizer: bpe, bpe_10k, bpe_32k, bytes, chars, file, gpt2, none, symbols\n" in said.out
+    )
     assert "\n  data.val_fraction=0.03\n" in said.out
     # What says nothing of the text is not listed.
     for key in ("data.batch_size", "trainer.", "model.", "optimizer", "runs_dir"):

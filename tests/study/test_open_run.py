@@ -18,7 +18,7 @@ def test_a_corpus_is_that_of_its_file_at_the_values_given() -> None:
 @pytest.mark.parametrize(
     ("name", "words", "sentence"),
     [
-        ("tinystoris", [], "data=tinystoris is not known; it can be fineweb_edu, hf, kjv, "),
+        ("tinystoris", [], "data=tinystoris is not known; it can be addition, copy, fineweb_edu, "),
         ("text", [], r"data=text has no data\.path; type data\.path="),
         ("kjv", ["data.val_fracton=1"], "data.val_fracton is not a key; did you mean data.val_f"),
     ],
