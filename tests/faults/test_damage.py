@@ -69,7 +69,7 @@ def whole_run(text_file: Path, cache_dir: Path, tmp_path_factory: pytest.TempPat
         schedule=Constant(),
         trainer=TrainerConfig(
             STEPS,
-            "cpu",
+            accelerator="cpu",
             threads=1,
             val_every=4,
             log_every=1,

@@ -47,7 +47,9 @@ def config(text_file: Path, cache_dir: Path) -> RunConfig:
         tokenizer=choose("tokenizer", "bytes"),
         optimizer=AdamW(),
         schedule=Constant(),
-        trainer=TrainerConfig(6, "cpu", threads=1, val_every=6, log_every=1, checkpoint_every=4),
+        trainer=TrainerConfig(
+            6, accelerator="cpu", threads=1, val_every=6, log_every=1, checkpoint_every=4
+        ),
         logger=NoLogger(),
         cache_dir=str(cache_dir),
     )
