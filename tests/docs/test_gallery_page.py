@@ -15,7 +15,8 @@ PAGE = (GALLERY / "index.md").read_text(encoding="utf-8")
 def test_every_table_has_the_hash_that_its_cards_name() -> None:
     named = set(re.findall(r"\[Its table\]\((.+?)\) has the SHA-256 `(\w{64})`", PAGE))
     kept = {
-        (path.name, hashlib.sha256(path.read_bytes()).hexdigest()) for path in GALLERY.glob("*.json")
+        (path.name, hashlib.sha256(path.read_bytes()).hexdigest())
+        for path in GALLERY.glob("*.json")
     }
     assert named == kept and kept
 
