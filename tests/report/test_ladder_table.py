@@ -18,6 +18,7 @@ from lm_experiments.errors import InputError
 from lm_experiments.report import Table, build_table, collect, load
 from lm_experiments.report.look import keep_look
 from lm_experiments.report.page import page_html
+from lm_experiments.report.page.words import answer
 from lm_experiments.report.pictures.ladder import draw_ladder
 from lm_experiments.report.statistics.ladder import LadderFindings
 from lm_experiments.report.statistics.trend import slope_weights
@@ -202,6 +203,13 @@ def test_ranks_are_compared_between_rungs(study: StudyFactory) -> None:
         ("75 steps", "900 steps", pytest.approx(-1 / 3)),
     ]
     assert "75 steps to 300 steps +1.00 [+1.00, +1.00] over 3 seeds" in markdown(table)
+
+
+def test_the_answer_compares_the_best_arm_with_its_own_rung(ladder: StudyFactory) -> None:
+    climbing(ladder, {"SiLU": (-0.2, -0.2, -0.2), "GELU": (-0.1, -0.1, -0.1)}, noise=0.001)
+    said = answer(build_table(collect(ladder.whole())))
+    assert said.startswith("SiLU at 900 steps has the lowest val loss")
+    assert said.endswith("Whether it is also better than GELU at 900 steps was not tested.")
 
 
 def test_another_baseline_has_no_ladder(ladder: StudyFactory) -> None:
