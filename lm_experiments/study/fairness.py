@@ -78,16 +78,12 @@ def _as_unit(baseline: PlannedRun) -> PlannedRun:
 
 
 def _cost(run: PlannedRun) -> Cost:
-    model, steps, flops = (
-        run.config.model,
-        run.config.trainer.max_steps,
-        run.ledger.training_flops_per_token,
-    )
+    model, steps = run.config.model, run.config.trainer.max_steps
     return Cost(
         tokens=run.config.tokens,
         ffn=run.ledger.parts["ffn"],
         parameters=run.ledger.parameters,
-        flops=flops * run.config.tokens,
+        flops=run.flops,
         seconds=steps * run.step_time if run.step_time else None,
         n_layers=model.n_layers,
         d_model=model.d_model,
