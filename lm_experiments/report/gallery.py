@@ -118,9 +118,17 @@ def _cards(exhibits: Sequence[Exhibit]) -> list[Card]:
     held: dict[tuple[str, str], list[tuple[Finding, Exhibit]]] = {}
     for exhibit in sorted(exhibits, key=lambda each: -each.tokens):
         for found in exhibit.table.published:
-            held.setdefault((found.claim.claim, found.claim.rule), []).append((found, exhibit))
+            claim = _as_declared(found.claim, exhibit)
+            held.setdefault((claim.claim, claim.rule), []).append((found, exhibit))
     cards = [Card(tuple(each)) for each in held.values()]
     return sorted(cards, key=lambda card: VERDICTS.index(card.found.verdict))
+
+
+def _as_declared(claim: Claim, exhibit: Exhibit) -> Claim:
+    """A claim by the arms' own labels, where a ladder holds it against its largest rung."""
+    study = exhibit.table.sweep.study
+    rungs = study.ladder.rungs if study and study.ladder else []
+    return claim.called({label: arm for rung in rungs[-1:] for arm, label in rung.arms.items()})
 
 
 def _page(cards: Sequence[Card], pictures: Sequence[Path]) -> str:

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
 
 from lm_experiments.errors import InputError
 from lm_experiments.rundir.measures import MEASURES
@@ -153,6 +154,12 @@ class Claim:
         arm, reference = self.sides
         at = "" if self.span is None else f", {self.span[0]:g} to {self.span[1]:g} {self.unit}"
         return f"{self.of}{arm} - {reference}: {self.expect}{at}"
+
+    def called(self, labels: Mapping[str, str]) -> Claim:
+        """Return the same claim of arms by other labels, where they have one."""
+        contrast = [labels.get(arm, arm) for arm in self.contrast]
+        order = {labels.get(arm, arm): value for arm, value in self.order.items()}
+        return replace(self, contrast=contrast, order=order)
 
     @property
     def of(self) -> str:

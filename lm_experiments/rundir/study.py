@@ -10,7 +10,7 @@ from typing import Annotated, Any
 from lm_experiments.errors import InputError
 from lm_experiments.fields import Use
 from lm_experiments.rundir.evaluations import Evaluate
-from lm_experiments.rundir.ladder import Ladder, read_ladder
+from lm_experiments.rundir.ladder import Ladder, Rung, read_ladder
 from lm_experiments.rundir.measures import MEASURES
 from lm_experiments.rundir.parse import build
 from lm_experiments.rundir.published import Claim
@@ -161,8 +161,12 @@ class Study:
 
     def baseline_of(self, arm: str) -> str:
         """Return the baseline that an arm is matched with: that of its rung, where it has one."""
-        rung = self.ladder.rung_of(arm) if self.ladder else None
+        rung = self.rung_of(arm)
         return rung.arms[self.declared_baseline] if rung else self.baseline
+
+    def rung_of(self, arm: str) -> Rung | None:
+        """Return the rung of a ladder that an arm stands on, None without one."""
+        return self.ladder.rung_of(arm) if self.ladder else None
 
     @property
     def cells(self) -> list[tuple[str, int, str]]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import replace
 
 from lm_experiments.report.table.cost import COSTS, Cost, caveat, shares, unlike_size
 from lm_experiments.rundir.results import SECONDS, STEPS
@@ -57,10 +58,10 @@ def _budgets(arms: Mapping[str, PlannedRun], study: Study | None, first: str) ->
     lines = []
     for equal in dict.fromkeys(run.config.trainer.equal for run in arms.values()):
         own = {arm: run for arm, run in arms.items() if run.config.trainer.equal == equal != STEPS}
-        references = [arms[study.baseline_of(arm) if study else first] for arm in own]
+        references = {arm: arms[study.baseline_of(arm) if study else first] for arm in own}
         found = [
-            abs(shares(_cost(run), _cost(reference))[equal])
-            for run, reference in zip(own.values(), references, strict=True)
+            abs(shares(_cost(run), _cost(_as_unit(references[arm])))[equal])
+            for arm, run in own.items()
         ]
         if found:
             timed = ", by steps timed in turns here without compilation" if equal == SECONDS else ""
@@ -71,17 +72,18 @@ def _budgets(arms: Mapping[str, PlannedRun], study: Study | None, first: str) ->
     return lines
 
 
+def _as_unit(baseline: PlannedRun) -> PlannedRun:
+    """Return a baseline with the time of its step, the unit, also where it asks for none itself."""
+    return replace(baseline, step_time=baseline.step_time or 1.0)
+
+
 def _cost(run: PlannedRun) -> Cost:
-    model, steps, flops = (
-        run.config.model,
-        run.config.trainer.max_steps,
-        run.ledger.training_flops_per_token,
-    )
+    model, steps = run.config.model, run.config.trainer.max_steps
     return Cost(
         tokens=run.config.tokens,
         ffn=run.ledger.parts["ffn"],
         parameters=run.ledger.parameters,
-        flops=flops * run.config.tokens,
+        flops=run.flops,
         seconds=steps * run.step_time if run.step_time else None,
         n_layers=model.n_layers,
         d_model=model.d_model,

@@ -23,7 +23,7 @@ from lm_experiments.rundir.results import (
     run_status,
     write_result,
 )
-from lm_experiments.rundir.study import Tuning
+from lm_experiments.rundir.study import TUNE, Tuning
 from lm_experiments.study.plan import PlannedRun
 from lm_experiments.training.checkpoints import keep_weights
 
@@ -65,6 +65,12 @@ def measured_at_rungs(tune: Tuning, run: PlannedRun) -> PlannedRun:
     first, _ = tune.rungs(run.config.trainer.max_steps)
     trainer = replace(run.config.trainer, val_every=first)
     return replace(run, config=replace(run.config, trainer=trainer))
+
+
+def share_of(run: PlannedRun, tune: Tuning | None) -> float:
+    """Return the part of a run that is expected to be trained."""
+    trial = tune is not None and run.spec.role == TUNE
+    return tune.budget(run.config.trainer.max_steps) if tune and trial else 1.0
 
 
 def leave_weights(trials: Iterable[PlannedRun]) -> None:

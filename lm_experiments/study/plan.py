@@ -92,6 +92,11 @@ class PlannedRun:
         return self.result.status if self.result else WAITING
 
     @property
+    def flops(self) -> float:
+        """The FLOPs of its whole training."""
+        return float(self.ledger.training_flops_per_token) * self.config.tokens
+
+    @property
     def task(self) -> Task:
         """What launch is given of the run."""
         return Task(self.directory, tuple(self.config.code_paths), self.config.trainer.devices)

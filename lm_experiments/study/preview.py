@@ -13,12 +13,13 @@ from lm_experiments.launch.launcher import BASIC, Launcher
 from lm_experiments.report.table.columns import si
 from lm_experiments.report.time_left import Pace, Timing, last_end, whole_seconds
 from lm_experiments.rundir.results import DONE, OVER
-from lm_experiments.rundir.study import TUNE, Study, Tuning
+from lm_experiments.rundir.study import TUNE, Study
 from lm_experiments.rundir.words import aligned, counted, duration
 from lm_experiments.source import training_hash
 from lm_experiments.study import checks
 from lm_experiments.study.estimate import Estimates
 from lm_experiments.study.fairness import fairness, scaled
+from lm_experiments.study.halving import share_of
 from lm_experiments.study.plan import PlannedRun, corpus_of, distinct
 from lm_experiments.study.rungs import ladder_lines
 from lm_experiments.training.devices import find_device
@@ -135,8 +136,7 @@ def _row(
 
 
 def _budget(run: PlannedRun, shown: bool) -> tuple[str, ...]:
-    flops = run.ledger.training_flops_per_token * run.config.tokens
-    return (f"{run.config.trainer.max_steps:,}", si(flops)) if shown else ()
+    return (f"{run.config.trainer.max_steps:,}", si(run.flops)) if shown else ()
 
 
 def _overlaps(arms: Mapping[str, PlannedRun]) -> list[str]:
@@ -330,7 +330,7 @@ def _time(
     pace = Pace([Timing(run.config.arm, estimates.seconds(run), taken) for run, taken in done])
     tune = study.tune if study else None
     seconds = [
-        _left(run, pace.seconds(run.config.arm, estimates.seconds(run))) * _share(run, tune)
+        _left(run, pace.seconds(run.config.arm, estimates.seconds(run))) * share_of(run, tune)
         for run in waiting
     ]
     if not all(seconds):
@@ -346,12 +346,6 @@ def _time(
         text += f": {sum(seconds) * share.gpus / 3600:,.2f} GPU-hours"
     remote = launcher is not None and launcher.is_remote
     return text + (", if its machines are as fast as this one" if remote else "")
-
-
-def _share(run: PlannedRun, tune: Tuning | None) -> float:
-    """Return the part of a run that is expected to be trained."""
-    trial = tune is not None and run.spec.role == TUNE
-    return tune.budget(run.config.trainer.max_steps) if tune and trial else 1.0
 
 
 def _left(run: PlannedRun, whole: float | None) -> float:

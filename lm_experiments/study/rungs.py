@@ -11,10 +11,10 @@ from hydra.core.override_parser.types import Override
 from lm_experiments.errors import InputError
 from lm_experiments.model import count
 from lm_experiments.rundir.ladder import BUDGET, FIXED, MUP, SIZE, TUNED_EACH, Ladder, Rung
-from lm_experiments.rundir.published import Claim
-from lm_experiments.rundir.study import REPORT, TUNE, Study
+from lm_experiments.rundir.study import REPORT, Study
 from lm_experiments.rundir.words import counted
-from lm_experiments.study.expand import RunSpec, study_specs
+from lm_experiments.study.expand import RunSpec, study_specs, with_words
+from lm_experiments.study.halving import share_of
 from lm_experiments.study.keys import flat
 from lm_experiments.study.plan import PlannedRun, corpus_of, distinct
 from lm_experiments.training.config import RunConfig, plain_values
@@ -81,7 +81,7 @@ def expanded(
         rungs.append(Rung(level.label, {arm: f"{arm} at {level.label}" for arm in study.arms}))
         for arm, own in study.arms.items():
             words = [*level.words[arm], *_stretched(declared[arm], level, arm)]
-            arms[rungs[-1].arms[arm]] = _last_each([*base.get(arm, ()), *own, *words])
+            arms[rungs[-1].arms[arm]] = list(with_words([*base.get(arm, ()), *own], words))
     rate = _rate(study, ladder, list(declared.values()))
     ladder = replace(
         ladder, rungs=rungs, baseline=study.baseline, contrasts=study.compared, rate=rate
@@ -98,7 +98,7 @@ def _of_arms(study: Study, arms: dict[str, list[str]], ladder: Ladder) -> Study:
         baseline=top[study.baseline],
         contrasts=[[rung.arms[arm] for arm in pair] for rung in rungs for pair in study.compared],
         controls=[rung.arms[arm] for rung in rungs for arm in study.controls],
-        published=[_at(claim, top) for claim in study.published],
+        published=[claim.called(top) for claim in study.published],
         ladder=ladder,
     )
 
@@ -113,7 +113,7 @@ def ladder_lines(runs: Sequence[PlannedRun], study: Study | None) -> list[str]:
     for run in distinct(runs):
         rung = ladder.rung_of(run.config.arm)
         assert rung is not None
-        costs[rung.label] += _cost(run, study)
+        costs[rung.label] += run.flops * share_of(run, study.tune)
         numbers[rung.label] += 1
         if run.config.arm == rung.arms[ladder.baseline]:
             shown.setdefault(rung.label, run)
@@ -128,12 +128,6 @@ def ladder_lines(runs: Sequence[PlannedRun], study: Study | None) -> list[str]:
     return lines
 
 
-def _cost(run: PlannedRun, study: Study) -> float:
-    trial = study.tune if run.spec.role == TUNE else None
-    share = trial.budget(run.config.trainer.max_steps) if trial else 1.0
-    return run.ledger.training_flops_per_token * run.config.tokens * share
-
-
 def _composed(
     study: Study,
     overrides: Sequence[Override],
@@ -141,7 +135,7 @@ def _composed(
     arm: str,
     words: Sequence[str],
 ) -> RunConfig:
-    arms = {**study.arms, arm: _last_each([*study.arms[arm], *words])}
+    arms = {**study.arms, arm: list(with_words(study.arms[arm], words))}
     cell = (arm, study.seeds[0], REPORT, dict[str, float]())
     [spec] = study_specs(replace(study, arms=arms), overrides, None, [cell])
     return configured(spec)
@@ -261,17 +255,6 @@ def _rate(study: Study, ladder: Ladder, configs: Sequence[RunConfig]) -> str:
         return TUNED_EACH
     by_mup = ladder.by != BUDGET and all(config.model.init.name == "mup" for config in configs)
     return MUP if by_mup else FIXED
-
-
-def _at(claim: Claim, labels: dict[str, str]) -> Claim:
-    contrast = [labels.get(arm, arm) for arm in claim.contrast]
-    order = {labels.get(arm, arm): value for arm, value in claim.order.items()}
-    return replace(claim, contrast=contrast, order=order)
-
-
-def _last_each(words: Sequence[str]) -> list[str]:
-    """Return the overrides that take effect: of each key, the last."""
-    return list({_key(text): text for text in words}.values())
 
 
 def _key(override: str) -> str:

@@ -173,9 +173,16 @@ def _copy(run: PlannedRun) -> None:
             if path.exists():
                 _link(path.resolve(), run.directory / path.relative_to(run.source))
         ended = (run.source / RESULT).stat().st_mtime
-        # W&B has the run where it was trained.
-        arm, equal = run.config.arm, run.config.trainer.equal
-        result = dataclasses.replace(run.result, arm=arm, equal=equal, wandb="none")
+        own = run.config
+        result = dataclasses.replace(
+            run.result,
+            arm=own.arm,
+            equal=own.trainer.equal,
+            match=own.model.match,
+            match_tolerance=own.model.match_tolerance,
+            # W&B has the run where it was trained.
+            wandb="none",
+        )
         write_result(run.directory, result)
         os.utime(run.directory / RESULT, (ended, ended))
 

@@ -9,17 +9,21 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from synthetic_ladders import BASELINE, climbing
 from synthetic_runs import SweepFactory, history, result_of
+from synthetic_studies import StudyFactory
 
 from lm_experiments.errors import InputError
 from lm_experiments.report import Table, build_table, collect
 from lm_experiments.report.table.columns import columns
 from lm_experiments.report.table.cost import Cost, alike, apart, unlike_size
+from lm_experiments.report.table.cost_notes import equal_in, to_baseline
 from lm_experiments.report.table.csv_table import csv_text
 from lm_experiments.report.table.json_table import json_text
 from lm_experiments.report.table.notes import notes
 from lm_experiments.report.table.warnings import warnings
 from lm_experiments.rundir.identity import Identity, write_identity
+from lm_experiments.rundir.results import SECONDS, TOKENS
 
 BASE: dict[str, Any] = {
     "parameters": {"total": 1000, "non_embedding": 800, "ffn": 600},
@@ -156,3 +160,49 @@ def test_what_it_takes_to_the_baselines_loss_is_in_every_format(sweep: SweepFact
     assert float(records["new"]["tokens_to_baseline"]) == ratio
     assert (records["old"]["tokens_to_baseline"], records["old"]["reached_baseline"]) == ("", "0")
     assert arms["base"]["to_baseline"] == {}
+
+
+@pytest.fixture
+def climbed(study: StudyFactory) -> StudyFactory:
+    """A ladder of budgets whose arm gets as many seconds as its baseline, which is as usual."""
+    study.curves, study.seeds = True, (0, 1, 2)
+    climbing(study, {"fast": (-0.5, -0.5, -0.5)})
+    for (arm, _), changes in study.changes.items():
+        changes |= {"seconds": 9.0, "equal": "seconds" if arm.startswith("fast") else "steps"}
+    return study
+
+
+def test_an_arm_of_a_ladder_is_held_against_the_baseline_of_its_rung(
+    climbed: StudyFactory,
+) -> None:
+    table = table_of(climbed.whole())
+    found = {row.arm: to_baseline(table, row, TOKENS) for row in table.rows}
+    reached = {arm: it.reached for arm, it in found.items() if it}
+    assert reached == {f"fast at {n} steps": 3 for n in (75, 300, 900)}
+    assert any(f"final loss of {BASELINE} on the same rung: fast at" in n for n in notes(table))
+
+
+def test_seconds_are_equal_to_those_of_the_declared_baseline_of_a_rung(
+    climbed: StudyFactory,
+) -> None:
+    table = table_of(climbed.whole())
+    equal = {row.arm: "timed seconds" in equal_in(table, row) for row in table.rows}
+    assert {arm for arm, same in equal.items() if same} == {
+        f"fast at {n} steps" for n in (75, 300, 900)
+    }
+    # Timed steps count, not the clock.
+    [row] = [row for row in table.rows if row.arm == "fast at 75 steps"]
+    by_time, by_tokens = (to_baseline(table, row, axis) for axis in (SECONDS, TOKENS))
+    assert by_time and by_tokens and by_time.ratio == pytest.approx(by_tokens.ratio)
+    other = build_table(collect(climbed.root), f"{BASELINE} at 75 steps")
+    equal = {row.arm: "timed seconds" in equal_in(other, row) for row in other.rows}
+    assert [arm for arm, same in equal.items() if same] == ["fast at 75 steps"]
+    far = next(row for row in other.rows if row.arm == "fast at 900 steps")
+    assert to_baseline(other, far, SECONDS) is None
+
+
+def test_an_arm_that_is_not_timed_is_equal_to_none_but_by_its_clock(sweep: SweepFactory) -> None:
+    for arm, equal in (("base", "seconds"), ("fast", "seconds"), ("plain", "steps")):
+        sweep.done(arm, {0: 3.1, 1: 3.2}, **BASE, equal=equal)
+    other = build_table(collect(sweep.plan()), "plain")
+    assert not any("timed seconds" in equal_in(other, row) for row in other.rows)

@@ -7,6 +7,7 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from synthetic_ladders import climbing
 from synthetic_studies import StudyFactory
 
 from lm_experiments.cli.gallery import main
@@ -88,6 +89,22 @@ def test_a_claim_at_two_budgets_has_one_card_and_the_verdict_of_the_longer(
     assert "| its runs: holds |" in mine[0] and "| 4.1M |" in mine[0]
     assert "| its runs: does not hold |" in mine[1] and "| 1k |" in mine[1]
     assert "study=norms\n" in second and "study=short\n" in second
+
+
+def test_a_claim_on_a_ladder_shares_the_card_of_the_study_without_one(
+    study: StudyFactory, tmp_path: Path
+) -> None:
+    claim = Claim("It is worse.", "worse", ["SiLU", "SwiGLU"], sources=[NARANG])
+    ladder = climbing(study, {"SiLU": (0.2, 0.2, 0.2)})
+    assert ladder.ladder is not None
+    ladder.published = [claim.called(ladder.ladder.rungs[-1].arms)]
+    write_report(ladder.whole())
+    flat = StudyFactory(study.root.with_name("flat"), baseline="SwiGLU", published=[claim])
+    flat.arms = {"SwiGLU": [], "SiLU": ["ffn=silu"]}
+    write_report(flat.whole())
+    page, *_ = write_gallery([ladder.root, flat.root], tmp_path / "gallery")
+    [card] = cards(page.read_text())
+    assert "study=norms\n" in card and "study=flat\n" in card
 
 
 def test_the_last_cell_of_this_very_table_is_told(shown: StudyFactory, tmp_path: Path) -> None:

@@ -18,6 +18,7 @@ from lm_experiments.errors import InputError
 from lm_experiments.report import Table, build_table, collect, load
 from lm_experiments.report.look import keep_look
 from lm_experiments.report.page import page_html
+from lm_experiments.report.page.words import answer
 from lm_experiments.report.pictures.ladder import draw_ladder
 from lm_experiments.report.statistics.ladder import LadderFindings
 from lm_experiments.report.statistics.trend import slope_weights
@@ -26,6 +27,7 @@ from lm_experiments.report.table.json_table import json_text
 from lm_experiments.report.table.ladder import HEADING, ladder_cells, ladder_notes
 from lm_experiments.report.table.latex import latex
 from lm_experiments.report.table.markdown import markdown
+from lm_experiments.report.table.notes import notes
 from lm_experiments.report.table.terminal import show_table
 from lm_experiments.report.table.warnings import warnings
 from lm_experiments.rundir.ledger import LOOK
@@ -202,6 +204,45 @@ def test_ranks_are_compared_between_rungs(study: StudyFactory) -> None:
         ("75 steps", "900 steps", pytest.approx(-1 / 3)),
     ]
     assert "75 steps to 300 steps +1.00 [+1.00, +1.00] over 3 seeds" in markdown(table)
+
+
+def test_the_answer_compares_the_best_arm_with_its_own_rung(ladder: StudyFactory) -> None:
+    climbing(ladder, {"SiLU": (-0.2, -0.2, -0.2), "GELU": (-0.1, -0.1, -0.1)}, noise=0.001)
+    said = answer(build_table(collect(ladder.whole())))
+    assert said.startswith("SiLU at 900 steps has the lowest val loss")
+    assert said.endswith("Whether it is also better than GELU at 900 steps was not tested.")
+
+
+def test_a_control_is_not_ranked(ladder: StudyFactory) -> None:
+    climbing(ladder, {**EFFECTS, "again": (0.0, 0.0, 0.0)}, noise=0.001)
+    ladder.controls = tuple(f"again at {steps} steps" for steps in STEPS)
+    ladder.losses |= {
+        (f"again at {steps} steps", seed): ladder.losses[f"{BASELINE} at {steps} steps", seed]
+        for steps in STEPS
+        for seed in ladder.seeds
+    }
+    [first, *_] = said(build_table(collect(ladder.whole()))).agreement
+    assert first.arms == (BASELINE, "SiLU", "GELU")
+
+
+@pytest.mark.parametrize(("primary", "side"), [("val_loss", "below"), ("accuracy", "above")])
+def test_a_ladder_says_on_which_side_is_better(
+    ladder: StudyFactory, figures: list[Figure], tmp_path: Path, primary: str, side: str
+) -> None:
+    ladder.primary = primary
+    for (arm, seed), loss in ladder.losses.items():
+        ladder.changes[arm, seed]["accuracy"] = 1 - loss / 10
+    table = build_table(collect(ladder.whole()))
+    # By either measure the arms are worse, and one of them less and less so.
+    assert lasting(table) == {"SiLU": "shrinks", "GELU": "holds"}
+    assert {item.verdict for item in table.comparisons} == {"worse"}
+    assert draw_ladder(table, tmp_path / "ladder.png")
+    assert any(f"last? ({side} zero is better)" in text for text in words(figures[0]))
+    assert f"{side} zero is better. The slope" in ladder_notes(table)[0]
+    page = page_html(table)
+    assert f"at each rung; {side} zero is better." in page
+    assert f"intervals; {side} zero is better. Left triangle" in page
+    assert any(f"with its reference; {side} zero is better." in note for note in notes(table))
 
 
 def test_another_baseline_has_no_ladder(ladder: StudyFactory) -> None:

@@ -247,3 +247,14 @@ def test_words_of_the_baseline_win_over_what_all_share(configure: Configure) -> 
     given(configure({"n_layers": 1}, equal="flops"), spec)
     given(configure({"n_layers": 1}, equal="flops"), spec)
     assert composed == [("ffn=relu", "size=tiny")]
+
+
+def test_one_arm_alone_can_have_as_many_seconds(
+    train: Callable[..., Answer], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(equal, "measure", times(0.75))
+    arms = "{causal: [], one: [attention=multi_query, trainer.equal=seconds]}"
+    Path("one.yaml").write_text(f"name: one\nbaseline: causal\nseeds: [0]\narms: {arms}\n")
+    answer = train("-m", "study=one.yaml", "plan=true")
+    assert re.search(r"\n *one .* 1,024 +4 +\d", answer.out), answer.text
+    assert "timed seconds of training differ from the baseline's by 0.00% at most" in answer.out

@@ -17,6 +17,7 @@ from lm_experiments.report.table.notes import headline, legend, notes, run_ids
 from lm_experiments.report.table.rows import Table
 from lm_experiments.report.table.sections import sections
 from lm_experiments.report.table.warnings import warnings
+from lm_experiments.rundir.measures import better_side
 
 PAGE = "report.html"
 _HERE = Path(__file__).parent
@@ -98,6 +99,7 @@ def _compared(table: Table) -> dict[str, Any]:
     cautions = warnings(table)
     return {
         "answer": words.answer(table),
+        "better_side": better_side(table.metric),
         "sentences": words.sentences(table),
         # The arm, then the verdict, then the rest.
         "columns": sorted(columns(table, by_axis=False), key=_place),

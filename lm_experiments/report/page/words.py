@@ -83,7 +83,11 @@ def _claim(table: Table, best: Row) -> str:
 
 def _untested(table: Table, best: Row) -> str:
     """Say what the lowest loss does not show: that the arm beats the others that are better."""
-    better = [item.arm for item in table.comparisons if item.verdict == BETTER]
+    better = [
+        item.arm
+        for item in table.comparisons
+        if item.verdict == BETTER and table.same_rung(item.arm, best.arm)
+    ]
     tested = {arm for pair in table.plan.pairs if best.arm in pair for arm in pair}
     others = [arm for arm in better if arm not in tested]
     if best.arm not in better or not others:

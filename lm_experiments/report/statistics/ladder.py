@@ -21,6 +21,7 @@ from lm_experiments.report.statistics.verdicts import (
     WORSE,
 )
 from lm_experiments.rundir.ladder import Ladder, Rung
+from lm_experiments.rundir.study import Study
 
 # Words of a rung's contrast that was tested; any other stands in place of the ladder's verdict.
 _TESTED = (BETTER, WORSE, EQUIVALENT, UNRESOLVED)
@@ -81,8 +82,9 @@ def ladder_findings(
 
     None without a ladder, and where the contrasts of a table are not those of its rungs.
     """
-    ladder = sweep.study.ladder if sweep.study else None
-    if ladder is None or not ladder.rungs:
+    study = sweep.study
+    ladder = study.ladder if study else None
+    if study is None or ladder is None or not ladder.rungs:
         return None
     by_pair = {(item.arm, item.reference): item for item in comparisons if not item.control}
     found = {}
@@ -95,7 +97,7 @@ def ladder_findings(
     compute = tuple(_compute(runs[rung.arms[ladder.baseline]]) for rung in ladder.rungs)
     trends = {pair: _trend(compute, items, tuned) for pair, items in found.items()}
     return LadderFindings(
-        ladder, compute, _judged(ladder, found, trends), _agreement(ladder, runs, metric)
+        ladder, compute, _judged(ladder, found, trends), _agreement(study, ladder, runs, metric)
     )
 
 
@@ -178,12 +180,16 @@ def _flops(run: Run) -> float | None:
     return float(result.flops_per_token or 0) * float(result.tokens or 0)
 
 
-def _agreement(ladder: Ladder, runs: RunsByArm, metric: str) -> tuple[Agreement, ...]:
-    """The agreement of neighbouring rungs, and of the first with the last."""
+def _agreement(study: Study, ladder: Ladder, runs: RunsByArm, metric: str) -> tuple[Agreement, ...]:
+    """The agreement of neighbouring rungs, and of the first with the last.
+
+    A control, which is the baseline once more, is not ranked.
+    """
     arms = [
         arm
-        for arm in ladder.rungs[0].arms
-        if not any(run.failing for rung in ladder.rungs for run in runs[rung.arms[arm]])
+        for arm, label in ladder.rungs[0].arms.items()
+        if label not in study.controls
+        and not any(run.failing for rung in ladder.rungs for run in runs[rung.arms[arm]])
     ]
     if len(arms) < FEWEST_RANKED:
         return ()

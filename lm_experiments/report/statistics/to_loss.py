@@ -14,7 +14,6 @@ from itertools import pairwise
 
 from lm_experiments.report.collect import Run
 from lm_experiments.report.statistics.contrasts import summarize
-from lm_experiments.rundir.results import SECONDS
 
 
 @dataclass(frozen=True)
@@ -34,18 +33,21 @@ class ToLoss:
     high: float | None = None
 
 
-def to_loss(runs: Sequence[Run], baseline: Sequence[Run], against: str) -> ToLoss | None:
+def to_loss(
+    runs: Sequence[Run], baseline: Sequence[Run], against: str, timed: bool = False
+) -> ToLoss | None:
     """Compare what runs take to the final loss of the baseline's run with the same seed.
 
     Losses are points of the validation curve, of both alike. What is compared is tokens, flops or
-    seconds. None where no seed has both curves.
+    seconds; with ``timed`` a run takes as long as the baseline's, whatever the clock said. None
+    where no seed has both curves, in the same tokens.
     """
     others = {run.seed: run for run in baseline}
     pairs = [(run, others[run.seed]) for run in runs if run.seed in others]
-    pairs = [(run, other) for run, other in pairs if run.curve and other.curve]
+    pairs = [pair for pair in pairs if _comparable(*pair)]
     if not pairs:
         return None
-    found = [_log_ratio(run, other, against) for run, other in pairs]
+    found = [_log_ratio(run, other, against, timed) for run, other in pairs]
     ratios = [ratio for ratio in found if ratio is not None]
     summary = summarize(ratios) if len(ratios) == len(pairs) else None
     if summary is None:
@@ -84,12 +86,18 @@ def steps_to(curve: Mapping[int, float], loss: float) -> float | None:
     return None
 
 
-def _log_ratio(run: Run, baseline: Run, against: str) -> float | None:
+def _comparable(run: Run, baseline: Run) -> bool:
+    """Whether both have curves, and a loss per token is of the same tokens."""
+    same = run.result.tokenizer_hash == baseline.result.tokenizer_hash
+    return same and bool(run.curve and baseline.curve)
+
+
+def _log_ratio(run: Run, baseline: Run, against: str, timed: bool) -> float | None:
     last, loss = max(baseline.curve.items())
     steps, pair = steps_to(run.curve, loss), (run, baseline)
     own, other = (one.per_step(against) for one in pair)
-    if against == SECONDS and all(one.result.equal == SECONDS for one in pair):
-        # Both take as long by steps that were timed in turns, and not by a clock that is shared.
+    if timed:
+        # By steps that were timed in turns, and not by a clock that is shared.
         own, other = (1 / one.result.steps if one.result.steps else None for one in pair)
     if steps is None or not own or not other:
         return None

@@ -50,7 +50,7 @@ Widen = Callable[[Contrast, Sequence[float]], Contrast]
 
 @dataclass(frozen=True)
 class Trend:
-    """The change of one contrast over a ladder; below zero the arm is better.
+    """The change of one contrast over a ladder, in the unit of its differences.
 
     `slope` is the change of the difference per doubling of compute, over the seeds that all rungs
     have; `first` and `last` are the differences at the ends, over the same seeds, and `level` is

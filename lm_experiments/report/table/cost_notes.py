@@ -44,8 +44,11 @@ def realised(table: Table, row: Row) -> dict[str, float]:
 
 def to_baseline(table: Table, row: Row, against: str) -> ToLoss | None:
     """What an arm takes to the baseline's final loss, of one of `TO_LOSS`; None where unknown."""
-    baseline = next((other for other in table.rows if other.is_baseline), row)
-    return None if baseline is row else to_loss(row.usable, baseline.usable, against)
+    baseline = table.baseline_of(row)
+    if baseline is None:
+        return None
+    timed = against == SECONDS and _timed_alike(table, row, baseline)
+    return to_loss(row.usable, baseline.usable, against, timed)
 
 
 def cost_notes(table: Table) -> list[str]:
@@ -72,7 +75,10 @@ def _sooner(table: Table) -> list[str]:
     found = {row.arm: to_baseline(table, row, TOKENS) for row in table.rows}
     clear = {arm: it for arm, it in found.items() if it and it.high is not None and it.high < 1}
     said = listed(f"{arm} {to_loss_text(it)}" for arm, it in clear.items())
-    return [f"Tokens to the final loss of {table.baseline}: {said}; {BOUND}."] if clear else []
+    study, name = table.sweep.study, table.baseline
+    if study and study.ladder and name == study.baseline:
+        name = f"{study.declared_baseline} on the same rung"
+    return [f"Tokens to the final loss of {name}: {said}; {BOUND}."] if clear else []
 
 
 def _masked(table: Table) -> list[str]:
@@ -90,13 +96,25 @@ def _pair(table: Table, row: Row) -> tuple[Cost, Cost] | None:
     other = next((found for found in table.rows if found.arm == reference), None)
     if other is None or not row.usable or not other.usable:
         return None
-    return _cost(row), _cost(other)
+    timed = _timed_alike(table, row, other)
+    return _cost(row, timed), _cost(other, timed)
 
 
-def _cost(row: Row) -> Cost:
+def _timed_alike(table: Table, row: Row, other: Row) -> bool:
+    """Whether two arms take equally long by steps that were timed before training."""
+    return table.same_rung(row.arm, other.arm) and all(_timed(table, one) for one in (row, other))
+
+
+def _timed(table: Table, row: Row) -> bool:
+    """Whether an arm takes as long as the declared baseline of its rung, or is that."""
+    study = table.sweep.study
+    declared = study.baseline_of(row.arm) if study else table.sweep.baseline
+    return row.arm == declared or any(run.result.equal == SECONDS for run in row.usable)
+
+
+def _cost(row: Row, timed: bool) -> Cost:
     run = row.usable[0]
     result, values = run.result, run.values
-    timed = row.is_baseline or result.equal == SECONDS
     return Cost(
         tokens=result.tokens,
         ffn=result.parameters.get("ffn"),

@@ -210,6 +210,23 @@ class Table:
         pairs = [(c.arm, c.reference) for c in self.comparisons if c.verdict == MORE_SEEDS]
         return [row.arm for row in self.rows if any(row.arm in pair for pair in pairs)]
 
+    def baseline_of(self, row: Row) -> Row | None:
+        """The baseline that an arm is held against; None for one, and on another rung than it.
+
+        Of a ladder the declared baseline stands on every rung.
+        """
+        study, name = self.sweep.study, self.baseline
+        if study and name == study.baseline:
+            name = study.baseline_of(row.arm)
+        if row.arm == name or not self.same_rung(row.arm, name):
+            return None
+        return next(other for other in self.rows if other.arm == name)
+
+    def same_rung(self, arm: str, other: str) -> bool:
+        """Whether two arms are of one size and budget, as far as a ladder says."""
+        study = self.sweep.study
+        return study is None or study.rung_of(arm) == study.rung_of(other)
+
     @property
     def tune(self) -> Tuning | None:
         """The study's tuning, where arms are also shown at their own best setting."""

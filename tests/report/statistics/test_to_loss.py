@@ -78,11 +78,16 @@ def test_dearer_steps_take_as_much_more(tmp_path: Path) -> None:
 
 
 def test_seconds_are_those_of_timed_steps_where_these_were_made_equal(tmp_path: Path) -> None:
-    own, base = arms(tmp_path, (1.0,), seconds=500.0, steps=1250, equal="seconds")
+    own, base = arms(tmp_path, (1.0,), seconds=500.0, steps=1250)
     # The clock of the run counts unless both were timed.
     assert (found := to_loss(own, base, SECONDS)) and found.ratio == pytest.approx(8)
-    object.__setattr__(base[0].result, "equal", "seconds")
-    assert (found := to_loss(own, base, SECONDS)) and found.ratio == pytest.approx(1000 / 1250)
+    found = to_loss(own, base, SECONDS, timed=True)
+    assert found and found.ratio == pytest.approx(1000 / 1250)
+
+
+def test_losses_per_other_tokens_are_not_reached(tmp_path: Path) -> None:
+    own, base = arms(tmp_path, (2.0,), tokenizer_hash="b" * 64)
+    assert to_loss(own, base, TOKENS) is None
 
 
 def test_seeds_that_do_not_get_there_are_counted_and_not_averaged(tmp_path: Path) -> None:
