@@ -16,7 +16,7 @@ from lm_experiments.report.table.rows import Table, first_words
 from lm_experiments.report.table.text_notes import text_notes
 from lm_experiments.report.table.warnings import listed, warnings
 from lm_experiments.rundir.ledger import taken_from
-from lm_experiments.rundir.measures import UNITS, sign_of
+from lm_experiments.rundir.measures import UNITS, sign_of, zero_said
 from lm_experiments.rundir.names import LOG
 from lm_experiments.rundir.results import ENDED, FAILED, WAITING
 from lm_experiments.rundir.study import FEWEST_SEEDS, Tuning
@@ -31,7 +31,6 @@ TWO_SEEDS = f"Below {FEWEST_SEEDS} seeds there is no verdict: differences are ex
 SEVERAL_SEEDS = (
     "sd is over seeds (ddof 1). +/- is the half-width of the 95 % t interval of the mean. "
     "Differences are paired over the seeds an arm shares with its reference; "
-    "below zero is a lower loss."
 )
 UNADJUSTED = "Intervals are not adjusted: one may leave out zero beside an unresolved verdict."
 MODERATED = (
@@ -99,7 +98,7 @@ def _reading(table: Table) -> list[str]:
     seeds = table.most_seeds
     if seeds == 0:
         return ["No run has a usable final loss yet."]
-    lines = [ONE_SEED] if seeds == 1 else [SEVERAL_SEEDS]
+    lines = [ONE_SEED if seeds == 1 else f"{SEVERAL_SEEDS}{zero_said(table.metric)}."]
     if seeds == 2:
         lines.append(TWO_SEEDS)
     if seeds > 1 and any(row.loss and row.loss.n == 1 for row in table.rows):
