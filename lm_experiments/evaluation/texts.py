@@ -47,7 +47,7 @@ class EncodedText:
         if not isinstance(part, TokenStore):
             raise InputError(
                 "the problems of a synthetic task are no text; the accuracy of its runs is in "
-                "their result.json, and a text can be named by --data"
+                "their result.json, and of several in the table"
             )
         return cls(part.tokens, part.bytes, part.altered)
 

@@ -179,8 +179,8 @@ class Claim:
 
     def _check_order(self) -> None:
         values = list(self.order.values())
-        if self.contrast or self.range:
-            raise self._wrong("expect: order has neither contrast: nor range:; leave them out")
+        if self.contrast or self.range or self.context is not None:
+            raise self._wrong("expect: order has no contrast:, range: or context:; leave them out")
         if len(values) < FEWEST_ORDERED or values != sorted(values, reverse=self.sign < 0):
             raise self._wrong(
                 f"order={self.order} needs {FEWEST_ORDERED} arms or more with their values, the "

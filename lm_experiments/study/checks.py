@@ -19,6 +19,7 @@ from lm_experiments.data import IGNORE_INDEX, TokenStore
 from lm_experiments.errors import InputError
 from lm_experiments.model import ModelConfig, Transformer, build_model, keyed_seed
 from lm_experiments.model.init import multipliers
+from lm_experiments.rundir.evaluations import CONTEXT, Evaluate
 from lm_experiments.rundir.measures import MEASURES
 from lm_experiments.study.plan import PlannedRun, corpus_of
 from lm_experiments.training.config import RunConfig
@@ -173,6 +174,24 @@ def check_primary(arms: Mapping[str, PlannedRun], primary: str) -> None:
             raise InputError(
                 f"study.primary={primary} is not measured on data={run.config.data.name} of arm "
                 f"{label!r}; type study.primary={' or '.join(n for n in MEASURES if n in known)}."
+            )
+
+
+def check_evaluated(arms: Mapping[str, PlannedRun], evaluate: Evaluate | None) -> None:
+    """Raise InputError where the runs of an arm could not be measured as a study asks."""
+    asked = {each.kind for each in evaluate.asked} if evaluate else set()
+    for label, run in arms.items():
+        if asked and run.config.data.is_task:
+            raise InputError(
+                f"study.evaluate measures losses on text, and the runs of arm {label!r} read "
+                f"data={run.config.data.name}; leave evaluate: out, or type "
+                "data.task.test_largest= for longer problems."
+            )
+        if asked - {CONTEXT} and run.config.tokenizer.name == "none":
+            raise InputError(
+                f"study.evaluate asks for other texts or tasks, which tokenizer=none of arm "
+                f"{label!r} cannot encode; type tokenizer=gpt2 or tokenizer=file, or ask for "
+                "contexts: alone."
             )
 
 

@@ -55,6 +55,7 @@ def preview(
     if study is not None:
         checks.check_distinct(arms)
         checks.check_primary(arms, study.primary)
+        checks.check_evaluated(arms, study.evaluate)
     if study is not None and (waiting or only):
         starts = checks.look_at_starts(arms)
         checks.check_differences(arms, starts, references)
@@ -155,7 +156,7 @@ def _overlaps(arms: Mapping[str, PlannedRun]) -> list[str]:
 def _tuned_on_what_is_reported(arms: Mapping[str, PlannedRun], study: Study | None) -> list[str]:
     """Return the remark that tuning favours what it chose, where no test text is held out."""
     corpora = [run.config.data for run in arms.values()]
-    if study is None or study.tune is None or all(data.test_fraction for data in corpora):
+    if study is None or study.tune is None or all("test" in data.parts for data in corpora):
         return []
     remedy = "; type data.test_fraction=0.05 to report the loss on text held out from both"
     no_text = not all(data.has_text for data in corpora)

@@ -82,11 +82,11 @@ class AnswerScore(Metric):
         self.solved += ((right | ~counts).all(1) & asked).sum()
         self.problems += asked.sum()
 
-    def compute(self) -> dict[str, Tensor]:
+    def compute(self) -> dict[str, float]:
         """Return the share of answers that are right, and of problems that are."""
         return {
-            "accuracy": self.right.double() / self.answers,
-            "exact_match": self.solved.double() / self.problems,
+            "accuracy": int(self.right) / int(self.answers),
+            "exact_match": int(self.solved) / int(self.problems),
         }
 
 

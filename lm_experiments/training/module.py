@@ -191,7 +191,7 @@ class LanguageModel(LightningModule):
         found.reset()
         row = {f"{part}/loss": loss, f"{part}/perplexity": perplexity(loss)}
         if self.answer_score is not None:
-            row |= {f"{part}/{name}": float(v) for name, v in self.answer_score.compute().items()}
+            row |= {f"{part}/{name}": v for name, v in self.answer_score.compute().items()}
             self.answer_score.reset()
         if (size := self.text_bytes[part]) is not None:
             # The bytes are those of the whole text, so a part counts as if it were all.

@@ -135,7 +135,7 @@ def test_ids_are_text_as_numbers(tmp_path: Path) -> None:
     tokenizer = prepared(tmp_path).tokenizer
     ids = tokenizer.encode("3 17 4")
     assert ids.tolist() == [3, 17, 4]
-    assert tokenizer.decode(ids) == "3 17 4"
+    assert tokenizer.decode(ids) == " 3 17 4"
     assert np.issubdtype(ids.dtype, np.integer)
     for wrong in ("3 x", "99"):
         with pytest.raises(InputError, match="is no token id of this task; write numbers from 0"):

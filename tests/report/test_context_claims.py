@@ -70,9 +70,21 @@ def test_an_arm_is_held_against_itself_at_the_trained_context(tmp_path: Path) ->
     assert found["It goes on."].verdict == "not testable here"
     assert found["It goes on."].reason == "layernorm at 2x cannot be measured (trained to 128)"
     [line] = [note for note in claim_notes(table) if "It gains." in note]
-    assert "(silu at 2x - silu at 1x: better, -0.14 nats/token)" in line
+    assert "(silu at 2x - silu at 1x: better by -0.14 nats/token)" in line
+    [line] = [note for note in claim_notes(table) if "It loses." in note]
+    assert "(nope at 2x - nope at 1x: worse)" in line
     # The contrasts of the table have no part in them: no row shows these claims.
     assert not any("0.14" in str(row.comparison) for row in table.rows)
+
+
+def test_a_margin_in_bits_says_nothing_of_losses_in_nats(tmp_path: Path) -> None:
+    study = StudyFactory(tmp_path / "far")
+    study.claims, study.primary = [GAINS, SAME], "bits_per_byte"
+    # In nats it would be wide enough to call the gain none.
+    study.margin = 0.2
+    found = findings(study.measured())
+    assert found["It gains."].verdict == "holds in sign"
+    assert found["It stays."].reason == "the study declares no margin in nats/token"
 
 
 def test_they_are_a_family_of_their_own(tmp_path: Path) -> None:
@@ -97,6 +109,10 @@ def test_they_are_a_family_of_their_own(tmp_path: Path) -> None:
         ({"contrast": ["a", "b"]}, "with context: compares an arm with itself; write contrast:"),
         ({"context": 1}, "context=1 needs a multiple of the trained context other than 1"),
         ({"expect": "fails", "sources": [{"source": "A", "read": "p"}]}, "context=2 needs"),
+        (
+            {"expect": "order", "contrast": [], "order": dict.fromkeys("abcd", 1.0)},
+            "expect: order has no contrast:, range: or context:",
+        ),
         ({"context": 4}, "context=4 takes both it and 1 among study.evaluate.contexts"),
     ],
 )

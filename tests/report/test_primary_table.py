@@ -6,6 +6,7 @@ import csv
 import io
 import json
 import random
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -15,12 +16,13 @@ from synthetic_studies import StudyFactory
 
 from lm_experiments.errors import InputError
 from lm_experiments.report import Table, build_table, collect
+from lm_experiments.report.page import page_html
 from lm_experiments.report.page.words import answer, sentences
 from lm_experiments.report.pictures.forest import draw_forest
 from lm_experiments.report.table.csv_table import csv_text
 from lm_experiments.report.table.json_table import json_text
 from lm_experiments.report.table.markdown import markdown
-from lm_experiments.report.table.notes import legend
+from lm_experiments.report.table.notes import legend, notes
 from lm_experiments.rundir.measures import MEASURES
 from lm_experiments.rundir.published import Claim, Source
 from lm_experiments.rundir.study import read_study
@@ -65,6 +67,8 @@ def test_more_is_better_by_a_score(scored: StudyFactory) -> None:
     assert "the highest accuracy, 0.9" in answer(table)
     assert sentences(table)[-1][1].startswith("nope is worse than baseline: -0.7")
     assert "Higher is better." in legend(table)
+    assert any("above zero is better" in note for note in notes(table))
+    assert "below zero is a lower loss" not in page_html(table)
 
 
 def test_losses_stay_as_they_were(scored: StudyFactory) -> None:
@@ -140,6 +144,21 @@ def test_published_accuracies_are_held_against_accuracies(
     [found] = table_of(scored.whole()).published
     assert found.verdict == verdict
     assert claim.published.endswith(" accuracy")
+
+
+def test_an_order_of_losses_is_not_held_against_accuracies(scored: StudyFactory) -> None:
+    # Best first, and so are the accuracies.
+    ranked = sorted(SCORES, key=lambda arm: -SCORES[arm][0])
+    losses = {arm: 1.0 + place for place, arm in enumerate(ranked)}
+    scores = {arm: 1.0 - place / 10 for place, arm in enumerate(ranked)}
+    scored.published = [
+        Claim("A", "order", order=losses, sources=[replace(SOURCE, difference=None)]),
+        Claim("B", "order", order=scores, unit="accuracy", sources=[SOURCE]),
+    ]
+    by_loss, by_score = table_of(scored.whole()).published
+    assert by_loss.verdict == "not testable here"
+    assert by_loss.reason == "the table has no nats/token to compare"
+    assert by_score.verdict == "holds"
 
 
 def test_what_is_claimed_follows_the_direction() -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -11,7 +12,11 @@ import torch
 from harness.commands import SMALL, Answer
 from harness.runs import result, rows
 
-from lm_experiments.data import IGNORE_INDEX, Source, chance, prepare
+from lm_experiments.data import IGNORE_INDEX, DataConfig, Source, chance, prepare
+from lm_experiments.data.tokenizers import SymbolTokenizer
+from lm_experiments.errors import InputError
+from lm_experiments.rundir.evaluations import Evaluate
+from lm_experiments.study.checks import check_evaluated
 from lm_experiments.training.checkpoints import load_model
 from lm_experiments.training.config import load_config
 from lm_experiments.training.metrics import AnswerScore
@@ -114,6 +119,30 @@ def test_a_study_cannot_compare_what_is_not_measured(
     assert (
         "study.primary=accuracy is not measured on data=text of arm 'x'; type study." in answer.err
     )
+
+
+@pytest.mark.parametrize(
+    ("data", "tokenizer", "evaluate", "sentence"),
+    [
+        ("copy", "symbols", Evaluate([1, 2]), "runs of arm 'x' read data=copy; leave evaluate:"),
+        ("tokens", "none", Evaluate(tasks=["piqa"]), "tokenizer=none of arm 'x' cannot encode"),
+    ],
+)
+def test_a_study_cannot_measure_what_its_runs_cannot_read(
+    data: str, tokenizer: str, evaluate: Evaluate, sentence: str
+) -> None:
+    corpus = DataConfig(data, path="." if data == "tokens" else None)
+    config = SimpleNamespace(data=corpus, tokenizer=SimpleNamespace(name=tokenizer))
+    arms: Any = {"x": SimpleNamespace(config=config)}
+    with pytest.raises(InputError, match=sentence):
+        check_evaluated(arms, evaluate)
+    check_evaluated(arms, None)
+
+
+def test_what_is_generated_stands_apart_from_its_prompt() -> None:
+    tokenizer = SymbolTokenizer(64)
+    assert f"3 40{tokenizer.decode([5, 64, 7])}" == "3 40 5<|endoftext|> 7"
+    assert tokenizer.encode(tokenizer.decode([5, 7])).tolist() == [5, 7]
 
 
 def test_positions_that_cannot_be_extended_are_refused_before_training(

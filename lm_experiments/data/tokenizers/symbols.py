@@ -43,5 +43,5 @@ class SymbolTokenizer(Tokenizer):
         return np.array(words, dtype=np.int32)
 
     def decode_ordinary(self, ids: list[int]) -> str:
-        """Return the ids with spaces between."""
-        return " ".join(map(str, ids))
+        """Return the ids, each after a space, so that they can follow a prompt."""
+        return "".join(f" {token}" for token in ids)

@@ -17,7 +17,7 @@ from lm_experiments.report.table.notes import headline, legend, notes, run_ids
 from lm_experiments.report.table.rows import Table
 from lm_experiments.report.table.sections import sections
 from lm_experiments.report.table.warnings import warnings
-from lm_experiments.rundir.measures import better_side
+from lm_experiments.rundir.measures import zero_said
 
 PAGE = "report.html"
 _HERE = Path(__file__).parent
@@ -99,12 +99,12 @@ def _compared(table: Table) -> dict[str, Any]:
     cautions = warnings(table)
     return {
         "answer": words.answer(table),
-        "better_side": better_side(table.metric),
         "sentences": words.sentences(table),
         # The arm, then the verdict, then the rest.
         "columns": sorted(columns(table, by_axis=False), key=_place),
         "rows": table.rows,
         "legend": legend(table),
+        "zero_said": zero_said(table.metric),
         "notes": [note for note in notes(table) if note not in cautions],
         "sections": sections(table),
     }

@@ -11,7 +11,7 @@ from lm_experiments.report.statistics.verdicts import BETTER, WORSE
 from lm_experiments.report.table.columns import p_text
 from lm_experiments.report.table.effects import effect_label, resolved, shown_effects
 from lm_experiments.report.table.rows import Table
-from lm_experiments.rundir.measures import UNITS, sign_of
+from lm_experiments.rundir.measures import UNITS, sign_of, zero_said
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -29,9 +29,7 @@ def draw_effects(table: Table, path: Path | None = None) -> Figure | None:
     bars = [_bar(effect, sign_of(table.metric)) for effect in shown_effects(table.effects)]
     what = f"main effects (dots) and interactions (diamonds){shown_of(len(bars))}"
     title = f"{table.sweep.record.name}: {what}"
-    lowers = sign_of(table.metric) > 0
-    side = "below zero lowers the loss" if lowers else "above zero is better"
-    x_label = f"effect ({UNITS[table.metric]}), 95 % interval; {side}"
+    x_label = f"effect ({UNITS[table.metric]}), 95 % interval; {zero_said(table.metric)}"
     with interval_panel(path, title, x_label, bars) as (figure, _):
         return figure
 

@@ -20,7 +20,7 @@ from lm_experiments.report.statistics.ladder import LadderContrast, LadderFindin
 from lm_experiments.report.table.columns import si
 from lm_experiments.report.table.ladder import contrast_label
 from lm_experiments.report.table.rows import Table
-from lm_experiments.rundir.measures import UNITS, better_side
+from lm_experiments.rundir.measures import UNITS, zero_said
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -76,7 +76,7 @@ def _frame(axes: Axes, table: Table, found: LadderFindings, compute: Sequence[fl
     axes.set_xticks(compute, ticks)
     axes.xaxis.set_minor_locator(NullLocator())
     axes.axhline(0.0, color=INK, linewidth=0.9, zorder=2)
-    title = f"{table.sweep.record.name}: does it last? ({better_side(table.metric)} zero is better)"
+    title = f"{table.sweep.record.name}: does it last? ({zero_said(table.metric)})"
     axes.set_title(title, loc="left", color=INK)
     axes.set_xlabel(f"training compute of {found.ladder.baseline}, log scale", color=INK)
     unit = UNITS[table.metric]

@@ -20,6 +20,7 @@ from lm_experiments.report.statistics.contrasts import (
     summarize,
 )
 from lm_experiments.rundir.evaluations import CONTEXT, DATA, TASK, Asked, Evaluation
+from lm_experiments.rundir.measures import UNITS
 from lm_experiments.rundir.published import Claim
 from lm_experiments.rundir.study import FEWEST_SEEDS
 
@@ -135,11 +136,17 @@ def contrasts_at_contexts(
     """
     claims = list({claim.rule: claim for claim in claims if claim.context is not None}.values())
     found = [_against_itself(claim, plan, runs.get(claim.contrast[0], ())) for claim in claims]
-    adjusted = adjust([None if isinstance(each, str) else each for each in found], plan.margin)
+    tested = [None if isinstance(each, str) else each for each in found]
+    adjusted = adjust(tested, margin_in_nats(plan))
     return {
-        claim.rule: each if isinstance(each, str) else (tested or each)
-        for claim, each, tested in zip(claims, found, adjusted, strict=True)
+        claim.rule: each if isinstance(each, str) else (item or each)
+        for claim, each, item in zip(claims, found, adjusted, strict=True)
     }
+
+
+def margin_in_nats(plan: Plan) -> float | None:
+    """The margin for losses at contexts, which are in nats; None where it is in another unit."""
+    return plan.margin if UNITS[plan.metric] == UNITS["val_loss"] else None
 
 
 def _against_itself(claim: Claim, plan: Plan, runs: Sequence[Run]) -> Contrast | str:
@@ -152,7 +159,7 @@ def _against_itself(claim: Claim, plan: Plan, runs: Sequence[Run]) -> Contrast |
     if refused := [each.refused for each in there.values() if each.refused]:
         return f"{claim.sides[0]} cannot be measured ({refused[0]})"
     own, reference = (values_of(found, lambda each: each.loss) for found in (there, trained))
-    item = contrast(own, reference, plan.margin)
+    item = contrast(own, reference, margin_in_nats(plan))
     if item is None or not item.paired or item.n < FEWEST_SEEDS:
         return f"fewer than {FEWEST_SEEDS} seeds are measured there"
     # Equal losses are no sample.

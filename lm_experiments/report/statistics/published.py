@@ -34,7 +34,7 @@ from lm_experiments.report.statistics.verdicts import (
     WORSE,
 )
 from lm_experiments.rundir import published
-from lm_experiments.rundir.measures import MEASURES
+from lm_experiments.rundir.measures import MEASURES, sign_of
 from lm_experiments.rundir.published import BITS, NATS, Claim
 from lm_experiments.rundir.results import DONE
 from lm_experiments.rundir.study import FEWEST_SEEDS
@@ -281,6 +281,8 @@ def _order(claim: Claim, plan: Plan, runs: RunsByArm) -> Finding:
         arm: {run.seed: v for run in runs[arm] if (v := run.value(plan.metric)) is not None}
         for arm in claim.order
     }
+    if claim.sign != sign_of(plan.metric):
+        return _not_testable(claim, f"the table has no {claim.unit} to compare")
     found = order_agreement(claim.order, losses)
     if found is None:
         return _not_testable(claim, f"fewer than {FEWEST_SEEDS} seeds that all arms have")
@@ -308,9 +310,10 @@ def _at_context(claim: Claim, plan: Plan, item: Contrast | str, family: int) -> 
     """A claim on an arm at another context, against a contrast of its family or a reason."""
     if isinstance(item, str):
         return _not_testable(claim, item)
-    if claim.expect == published.EQUIVALENT and plan.margin is None:
-        return _not_testable(claim, "the study declares no margin")
-    verdict = difference_verdict(claim.expect, claim.span, item, plan.margin, family)
+    margin = elsewhere.margin_in_nats(plan)
+    if claim.expect == published.EQUIVALENT and margin is None:
+        return _not_testable(claim, f"the study declares no margin in {NATS}")
+    verdict = difference_verdict(claim.expect, claim.span, item, margin, family)
     here = f"{item.mean:+.4f} [{item.low:+.4f}, {item.high:+.4f}] over {item.n} seeds"
     return Finding(claim, verdict, here, item.mean, item.low, item.high, item.n)
 

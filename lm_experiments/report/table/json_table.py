@@ -176,7 +176,8 @@ def _run(run: Run) -> dict[str, Any]:
     losses = [test for name, test in TESTED.items() if not MEASURES[name].answers]
     tested = losses if run.result.test_loss is not None else []
     scores = [name for name in SCORES if getattr(run.result, name) is not None]
-    keys = (*_RESULT_KEYS, *tested, *scores)
+    average = [] if run.result.average_val_loss is None else ["average_val_loss"]
+    keys = (*_RESULT_KEYS, *average, *tested, *scores)
     return {
         "directory": run.row.directory,
         "seed": run.seed,

@@ -17,7 +17,7 @@ from lm_experiments.report.table.rows import Table
 from lm_experiments.report.table.section import Section
 from lm_experiments.report.table.warnings import listed
 from lm_experiments.rundir.ladder import BUDGET, FIXED, MUP, SIZE, TOKENS_PER_PARAMETER, TUNED_EACH
-from lm_experiments.rundir.measures import UNITS, better_side
+from lm_experiments.rundir.measures import UNITS, zero_said
 
 HEADING = "Does it last? The ladder"
 _DIFFER = {
@@ -89,7 +89,7 @@ def ladder_notes(table: Table) -> list[str]:
     by, rate = found.ladder.by, found.ladder.rate
     return [
         f"{UNITS[table.metric]}, arm minus reference, paired by seed; "
-        f"{better_side(table.metric)} zero is better. The slope is each seed's "
+        f"{zero_said(table.metric)}. The slope is each seed's "
         f"least-squares slope against log2 of the compute of {found.ladder.baseline}, with the t "
         "interval of its mean over the seeds that all rungs have.",
         f"Rungs differ in {_DIFFER[by]}: {'; '.join(_rungs(table, found))}. {_RATES[rate]}.",

@@ -16,7 +16,7 @@ from lm_experiments.report.table.rows import Table, first_words
 from lm_experiments.report.table.text_notes import text_notes
 from lm_experiments.report.table.warnings import listed, warnings
 from lm_experiments.rundir.ledger import taken_from
-from lm_experiments.rundir.measures import UNITS, better_side, sign_of
+from lm_experiments.rundir.measures import UNITS, sign_of, zero_said
 from lm_experiments.rundir.names import LOG
 from lm_experiments.rundir.results import ENDED, FAILED, WAITING
 from lm_experiments.rundir.study import FEWEST_SEEDS, Tuning
@@ -98,8 +98,7 @@ def _reading(table: Table) -> list[str]:
     seeds = table.most_seeds
     if seeds == 0:
         return ["No run has a usable final loss yet."]
-    side = f"{better_side(table.metric)} zero is better."
-    lines = [ONE_SEED] if seeds == 1 else [f"{SEVERAL_SEEDS}{side}"]
+    lines = [ONE_SEED if seeds == 1 else f"{SEVERAL_SEEDS}{zero_said(table.metric)}."]
     if seeds == 2:
         lines.append(TWO_SEEDS)
     if seeds > 1 and any(row.loss and row.loss.n == 1 for row in table.rows):

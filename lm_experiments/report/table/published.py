@@ -58,15 +58,13 @@ def sentence(found: Finding, table: Table) -> str:
 
 def claim_text(claim: Claim) -> str:
     """The contrast and what is expected of it, or the order."""
-    if claim.context is not None:
-        return f"{' - '.join(claim.sides)}: {claim.expect}, {claim.published} {claim.unit}"
     if claim.order:
         return ", ".join(f"{arm} {value:g}" for arm, value in claim.order.items())
     tolerance = claim.expect == EQUIVALENT and claim.range is not None
     joined = " within" if tolerance else ", at" if claim.expect == EQUIVALENT else " by"
     figures = "" if claim.span is None else f"{joined} {claim.published}"
     unit = f" {NATS}" if figures and claim.unit == NATS else ""
-    return f"{claim.of}{claim.contrast[0]} - {claim.contrast[1]}: {claim.expect}{figures}{unit}"
+    return f"{claim.of}{' - '.join(claim.sides)}: {claim.expect}{figures}{unit}"
 
 
 def source_text(source: Source, claim: Claim) -> str:
