@@ -23,6 +23,7 @@ from lm_experiments.launch.sweep_line import SweepLine
 from lm_experiments.launch.task import Policy, Task
 from lm_experiments.rundir.identity import Identity
 from lm_experiments.training import fit
+from lm_experiments.training.config import TrainerConfig
 
 Train = Callable[..., Answer]
 PAIR = ("-m", "placement=pre,post")
@@ -190,7 +191,7 @@ def test_a_run_beside_others_leaves_the_terminal_to_that_line(
     terminal: bool, beside: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(fit.sys.stderr, "isatty", lambda: terminal)
-    config: Any = SimpleNamespace(trainer=SimpleNamespace(max_steps=1))
+    config: Any = SimpleNamespace(trainer=TrainerConfig(max_steps=1))
     run = fit.Run(tmp_path, config, Identity("c", "d"), is_beside=beside)
     assert run.has_line == (not terminal or not beside)
 
