@@ -180,6 +180,12 @@ def test_an_arm_of_a_ladder_is_held_against_the_baseline_of_its_rung(
     reached = {arm: it.reached for arm, it in found.items() if it}
     assert reached == {f"fast at {n} steps": 3 for n in (75, 300, 900)}
     assert any(f"final loss of {BASELINE} on the same rung: fast at" in n for n in notes(table))
+    assert any("; steps 75, 300, 900; training tokens 76,800, 307,200, " in n for n in notes(table))
+
+
+def test_two_seeds_do_not_say_who_is_sooner(climbed: StudyFactory) -> None:
+    climbed.seeds = (0, 1)
+    assert not any(" to the final loss of " in note for note in notes(table_of(climbed.whole())))
 
 
 def test_seconds_are_equal_to_those_of_the_declared_baseline_of_a_rung(

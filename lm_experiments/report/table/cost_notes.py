@@ -19,6 +19,7 @@ from lm_experiments.report.table.cost import (
 from lm_experiments.report.table.rows import Row, Table
 from lm_experiments.report.table.warnings import listed
 from lm_experiments.rundir.results import FLOPS, SECONDS, TOKENS
+from lm_experiments.rundir.study import FEWEST_SEEDS
 from lm_experiments.rundir.words import joined
 
 # What it takes to the baseline's loss is counted in, as it is said.
@@ -73,7 +74,8 @@ def _sooner(table: Table) -> list[str]:
     if not table.sweep.complete:
         return []
     found = {row.arm: to_baseline(table, row, TOKENS) for row in table.rows}
-    clear = {arm: it for arm, it in found.items() if it and it.high is not None and it.high < 1}
+    known = {arm: it for arm, it in found.items() if it and it.seeds >= FEWEST_SEEDS}
+    clear = {arm: it for arm, it in known.items() if it.high is not None and it.high < 1}
     said = listed(f"{arm} {to_loss_text(it)}" for arm, it in clear.items())
     study, name = table.sweep.study, table.baseline
     if study and study.ladder and name == study.baseline:

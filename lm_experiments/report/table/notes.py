@@ -249,7 +249,9 @@ def _provenance(table: Table) -> list[str]:
         return []
     facts = {"seeds": [str(seed) for seed in sorted({run.seed for run in table.sweep.runs})]}
     for name, text in _FACTS.items():
-        facts[name] = sorted({value for run in runs if (value := text(run)) is not None})
+        values = {value for run in runs if (value := text(run)) is not None}
+        # By length first, so that numbers ascend.
+        facts[name] = sorted(values, key=lambda value: (len(value), value))
     line = "; ".join(f"{name} {listed(values)}" for name, values in facts.items() if values)
     dirty = all(run.commit and run.commit.endswith("+dirty") for run in runs)
     return [f"{line[:1].upper()}{line[1:]}.", *([DIRTY] if dirty else []), *_taken(table)]
