@@ -6,6 +6,7 @@ import argparse
 import sys
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 
 import torch
@@ -63,6 +64,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
         "--split", choices=["val", "test"], default="val", help="which text of the run (val)"
     )
     parser.add_argument("--device", default="auto", help="cpu, cuda, mps (default: a GPU, if any)")
+    parser.add_argument(
+        "--average", action="store_true", help="the average of the weights, not the last ones"
+    )
     options = parser.parse_intermixed_args(arguments)
     return answered(lambda: _evaluate(options))
 
@@ -76,7 +80,8 @@ def _evaluate(options: argparse.Namespace) -> int:
         raise InputError("No run is named; type python scripts/evaluate.py and a run directory.")
     contexts, device = _contexts(options.contexts), _device(options.device)
     data = _data(options, [word for word in words if word not in runs])
-    subjects = [_subject(word, options.split if data is None else None) for word in runs]
+    part = options.split if data is None else None
+    subjects = [_subject(word, part, options.average) for word in runs]
     for subject in subjects:
         _check_positions(subject, max(contexts, default=1))
     texts = _texts(subjects, data)
@@ -105,7 +110,7 @@ def _evaluate(options: argparse.Namespace) -> int:
 
 def _evaluate_sweep(folder: Path, options: argparse.Namespace) -> int:
     """Bring all runs of a sweep up to what its study asks."""
-    typed = [f"--{key}" for key in ("contexts", "data", "path") if getattr(options, key)]
+    typed = [f"--{key}" for key in ("contexts", "data", "path", "average") if getattr(options, key)]
     if typed:
         raise InputError(
             f"{typed[0]} is for single runs, and a sweep is measured on what its study asks; leave "
@@ -128,7 +133,7 @@ class _Subject:
     held_out: EncodedText | None = None
 
 
-def _subject(word: str, part: str | None) -> _Subject:
+def _subject(word: str, part: str | None, average: bool) -> _Subject:
     """Open what is evaluated, with its own text only where a part of that is asked for."""
     folder = Path(word.removeprefix(HUGGING_FACE))
     if not word.startswith(HUGGING_FACE):
@@ -139,7 +144,10 @@ def _subject(word: str, part: str | None) -> _Subject:
                 "out --split test."
             )
         text = None if part is None else EncodedText.of(run.data.held_out[part])
-        return _Subject(folder.name, run.config.model, run.model, run.tokenizer, text)
+        load = partial(run.model, average=average)
+        return _Subject(folder.name, run.config.model, load, run.tokenizer, text)
+    if average:
+        raise InputError(f"--average is of runs, and {word} has one set of weights; leave it out.")
     # Imports transformers, which takes seconds, and may not be installed.
     from lm_experiments.interop import load_hf, read_folder
 

@@ -46,6 +46,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--prompt", action="append", help=PROMPT)
     for flag, kind, default, meaning in _OPTIONS:
         parser.add_argument(flag, type=kind, default=default, help=meaning)
+    parser.add_argument(
+        "--average", action="store_true", help="the average of the weights, not the last ones"
+    )
     options = parser.parse_intermixed_args(arguments)
     # One sequence keeps one core busy; with more, they wait for each other and round differently.
     torch.set_num_threads(1)
@@ -72,7 +75,7 @@ def _write_samples(options: argparse.Namespace) -> None:
     if options.samples < 1:
         raise InputError(f"--samples {options.samples} must be 1 or more.")
     run = open_run(options.run)
-    model, tokenizer = run.model(), run.tokenizer
+    model, tokenizer = run.model(average=options.average), run.tokenizer
     texts = options.prompt or [""]
     prompts = [encode_prompt(text, tokenizer, "--prompt") for text in texts]
     for seed in range(options.seed, options.seed + options.samples):

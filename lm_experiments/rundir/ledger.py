@@ -39,9 +39,10 @@ class Declaration:
         contrasts: [arm, reference] pairs.
         seeds: the reporting seeds.
         looks: the numbers of seeds after which more are added by rule; empty without a rule.
-        margin: the largest difference in nats per token that counts as none.
+        margin: the largest difference that counts as none, in the unit of the primary measure.
         tuned: the key that is tuned, the grid and the seeds of the trials; empty without tuning.
         published: what the verdict on each published claim depends on, `published.Claim.rule`.
+        primary: the measure that arms are compared by.
     """
 
     baseline: str
@@ -52,6 +53,7 @@ class Declaration:
     margin: float | None = None
     tuned: dict[str, str] = field(default_factory=dict)
     published: list[str] = field(default_factory=list)
+    primary: str = "val_loss"
 
 
 @dataclass(frozen=True)
@@ -144,6 +146,7 @@ def declaration_of(record: SweepRecord) -> Declaration:
         study.margin,
         tuned,
         [claim.rule for claim in study.published],
+        study.primary,
     )
 
 

@@ -161,6 +161,14 @@ def test_an_order_of_losses_is_not_held_against_accuracies(scored: StudyFactory)
     assert by_score.verdict == "holds"
 
 
+def test_bits_per_byte_may_be_declared_with_one_tokenizer(study: StudyFactory) -> None:
+    study.primary, study.margin = "bits_per_byte", 0.01
+    table = table_of(study.whole())
+    assert (table.metric, table.plan.margin) == ("bits_per_byte", 0.01)
+    assert not [note for note in notes(table) if "tokenizers differ" in note]
+    assert any("equivalent is within 0.01 bits per byte" in note for note in notes(table))
+
+
 def test_what_is_claimed_follows_the_direction() -> None:
     with pytest.raises(InputError, match="of which those above zero are better"):
         Claim("A", "better", ["a", "b"], unit="accuracy", sources=[SOURCE])

@@ -69,6 +69,8 @@ def test_a_study_declares_its_contrasts_rule_and_tuning() -> None:
     assert declaration_of(SweepRecord("it", study=study)) == Declaration(
         "base", ARMS, pairs, seeds, [3, 5], 0.01
     )
+    scored = Study("it", "base", ARMS, primary="accuracy")
+    assert declaration_of(SweepRecord("it", study=scored)).primary == "accuracy"
     tuned = Study("it", "base", ARMS, tune=Tuning(grid=[1e-3, 2e-3, 4e-3], seeds=[7]))
     assert declaration_of(SweepRecord("it", study=tuned)).tuned == {
         "key": "optimizer.lr",

@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 import torch
+from harness.commands import Answer
 from harness.runs import lasting, result, rows, state
 from torch import nn
 
@@ -76,7 +77,7 @@ def test_the_weights_come_back_bit_for_bit() -> None:
     ],
 )
 def test_training_does_not_see_it_and_its_loss_stands_beside(
-    run_of: RunOf, words: list[str]
+    run_of: RunOf, command: Callable[..., Answer], words: list[str]
 ) -> None:
     plain = run_of("name=plain", *WORDS)
     run = run_of("name=averaged", *WORDS, *(f"trainer.{word}" for word in words))
@@ -96,6 +97,8 @@ def test_training_does_not_see_it_and_its_loss_stands_beside(
     assert values["average_val_loss"] != values["val_loss"]
     logged = [row["average/loss"] for row in rows(run) if "average/loss" in row]
     assert logged == [values["average_val_loss"]]
+    assert f"  {values['average_val_loss']:.4f}  " in command("evaluate", run, "--average").out
+    assert "holds no average" in command("generate", plain, "--average").err
     with pytest.raises(InputError, match="holds no average of the weights; train with trainer"):
         open_run(plain).model(average=True)
 

@@ -13,10 +13,13 @@ from harness.commands import SMALL, Answer
 from harness.runs import result, rows
 
 from lm_experiments.data import IGNORE_INDEX, DataConfig, Source, chance, prepare
+from lm_experiments.data.tasks import TaskConfig
 from lm_experiments.data.tokenizers import SymbolTokenizer
 from lm_experiments.errors import InputError
 from lm_experiments.rundir.evaluations import Evaluate
+from lm_experiments.rundir.study import Study, Tuning
 from lm_experiments.study.checks import check_evaluated
+from lm_experiments.study.preview import _tuned_on_what_is_reported
 from lm_experiments.training.checkpoints import load_model
 from lm_experiments.training.config import load_config
 from lm_experiments.training.metrics import AnswerScore
@@ -137,6 +140,14 @@ def test_a_study_cannot_measure_what_its_runs_cannot_read(
     with pytest.raises(InputError, match=sentence):
         check_evaluated(arms, evaluate)
     check_evaluated(arms, None)
+
+
+@pytest.mark.parametrize(("longer", "lines"), [(0, 1), (32, 0)])
+def test_a_rate_tuned_on_a_task_is_reported_on_its_longer_problems(longer: int, lines: int) -> None:
+    corpus = DataConfig("copy", task=TaskConfig(test_largest=longer))
+    arms: Any = {"x": SimpleNamespace(config=SimpleNamespace(data=corpus))}
+    study = Study("a", "x", {"x": []}, tune=Tuning(grid=[1e-3, 2e-3, 4e-3]))
+    assert len(_tuned_on_what_is_reported(arms, study)) == lines
 
 
 def test_what_is_generated_stands_apart_from_its_prompt() -> None:

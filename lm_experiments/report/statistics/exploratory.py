@@ -144,6 +144,8 @@ def _changes(before: Declaration, now: Declaration, where: str = "") -> Iterator
         yield f"{_listed('seed', added)} added {after}, which no rule declared"
     elif now.looks != before.looks:
         yield f"the rule for seeds was changed {after}"
+    if now.primary != before.primary:
+        yield f"the measure was changed from {before.primary} to {now.primary} {after}"
     if now.margin != before.margin:
         yield f"the margin was changed from {before.margin} to {now.margin} {after}"
     if now.tuned != before.tuned:

@@ -15,6 +15,7 @@ from lm_experiments.report.table.comparable import (
     differences,
     has_equal_budget,
     short_hash,
+    tokenizers_differ,
 )
 from lm_experiments.report.table.rows import Table
 from lm_experiments.rundir.results import DEGRADED
@@ -51,12 +52,14 @@ def _conditions(table: Table) -> Iterator[str]:
         cause = ", as their arms declare" if found.on_purpose else ""
         yield _differing(f"{found.shared.name}{cause}", counts, found.shared.reason)
     study = table.sweep.study
-    if table.trial_metric == "bits_per_byte":
+    if tokenizers_differ(table.sweep):
+        is_unused = study and study.margin and table.plan.margin is None
         unused = " The margin is in nats per token and is not used."
         yield (
             "The arms are compared by bits per byte, as their tokenizers differ: their losses in "
-            f"nats per token are not comparable.{unused if study and study.margin else ''}"
+            f"nats per token are not comparable.{unused if is_unused else ''}"
         )
+    if table.trial_metric == "bits_per_byte":
         runs = (run for run in table.sweep.runs if run.usable and run.result.bits_per_byte is None)
         if arms := dict.fromkeys(repr(run.arm) for run in runs):
             yield (

@@ -78,6 +78,7 @@ def test_a_rule_a_margin_or_a_tuning_changed_after_tests_is_told() -> None:
     for later, told in (
         (replace(rule, looks=[3, 5, 7]), "the rule for seeds was changed"),
         (replace(rule, margin=0.02), "the margin was changed from 0.01 to 0.02"),
+        (replace(rule, primary="accuracy"), "the measure was changed from val_loss to accuracy"),
         (replace(rule, tuned={"key": "optimizer.lr"}), "the tuning was changed"),
     ):
         found = reasons(declared(rule), shown(), declared(later))
