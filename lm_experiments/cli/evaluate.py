@@ -111,7 +111,7 @@ def _evaluate(options: argparse.Namespace) -> int:
 def _evaluate_sweep(folder: Path, options: argparse.Namespace) -> int:
     """Bring all runs of a sweep up to what its study asks."""
     typed = [f"--{key}" for key in ("contexts", "data", "path", "average") if getattr(options, key)]
-    if typed:
+    if typed := [*typed, *(["--split"] if options.split != "val" else [])]:
         raise InputError(
             f"{typed[0]} is for single runs, and a sweep is measured on what its study asks; leave "
             "it out."

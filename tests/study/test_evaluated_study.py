@@ -116,5 +116,5 @@ def test_a_sweep_that_asks_for_nothing_is_told_how_to_ask(
     assert train("-m", "seed=0,1", "name=plain", "resources.at_once=1").code == 0
     error = refused("evaluate", "runs/plain")
     assert "The study of runs/plain asks for no evaluations; add evaluate: {contexts: " in error
-    error = refused("evaluate", "runs/plain", "--contexts", "8")
-    assert "--contexts is for single runs" in error
+    for words in (["--contexts", "8"], ["--split", "test"]):
+        assert f"{words[0]} is for single runs" in refused("evaluate", "runs/plain", *words)
