@@ -97,12 +97,12 @@ def watch(folder: Path, seconds: float, console: Console) -> None:
 
 
 def _screen(status: SweepStatus, console: Console) -> Group:
-    lines = _closing_lines(status)
-    room = max(3, console.height - len(lines) - 4)
+    closing = Text("\n".join(_closing_lines(status)))
+    room = max(3, console.height - len(closing.wrap(console, console.width)) - 4)
     runs = sorted(status.runs, key=lambda run: STATES.index(run.state))
     more = f"... and {len(runs) - room} more" if len(runs) > room else ""
     view = _fitted(runs[:room], console.width)
-    return Group(view.table, Text(more, style="dim"), Text("\n".join(lines)))
+    return Group(view.table, Text(more, style="dim"), closing)
 
 
 def _closing_lines(status: SweepStatus) -> list[str]:

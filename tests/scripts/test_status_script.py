@@ -148,17 +148,19 @@ def test_watching_ends_when_nothing_is_left(
 def test_a_watched_screen_is_renewed_and_keeps_to_the_terminals_height(
     grid: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    # The name of the folder is so long that what stands below the runs takes a line more.
+    grid = grid.rename(grid.with_name("grid" * 20))
     monkeypatch.setattr(status_view.time, "sleep", lambda seconds: finish(grid))
-    console = Console(file=io.StringIO(), force_terminal=True, width=100, height=12)
+    console = Console(file=io.StringIO(), force_terminal=True, width=100, height=16)
     first = status_view._screen(sweep_status(grid), console)
     probe = Console(width=100, color_system=None)
     with probe.capture() as capture:
         probe.print(first)
     lines = capture.get().splitlines()
-    assert len(lines) <= 12
+    assert len(lines) <= 16
     # What needs attention comes first; what is done can wait.
     assert lines[2].startswith("failed")
-    assert any("... and 8 more" in line for line in lines)
+    assert any(line.startswith("... and ") for line in lines)
     assert any("1 of 12 done" in line for line in lines)
     status_view.watch(grid, 1.0, console)
     assert isinstance(console.file, io.StringIO)
