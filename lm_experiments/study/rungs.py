@@ -157,7 +157,7 @@ def _with_rungs(ladder: Ladder, base: RunConfig) -> Ladder:
     """Return the ladder with its declared rungs, or those that follow from the baseline."""
     if ladder.by == BUDGET:
         steps = base.trainer.max_steps
-        return replace(ladder, steps=ladder.steps or [steps // 4, steps, 4 * steps])
+        return replace(ladder, steps=ladder.steps or [max(1, steps // 4), steps, 4 * steps])
     model = base.model
     sizes = {
         f"width {factor * model.d_model}": [
