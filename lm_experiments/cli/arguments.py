@@ -23,6 +23,13 @@ def script_parser(usage: str, description: str, epilog: str) -> argparse.Argumen
     )
 
 
+def offer_average(parser: argparse.ArgumentParser) -> None:
+    """Add the option that takes a run's average of its weights."""
+    parser.add_argument(
+        "--average", action="store_true", help="the average of the weights, not the last ones"
+    )
+
+
 def load_user_code(words: Sequence[str]) -> list[str]:
     """Register the user's own components; return the words without ``code_paths=[FILE,...]``.
 

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import torch
 
-from lm_experiments.cli.arguments import answered, load_user_code, script_parser
+from lm_experiments.cli.arguments import answered, load_user_code, offer_average, script_parser
 from lm_experiments.data import PARTS, DataConfig, Tokenizer
 from lm_experiments.errors import InputError
 from lm_experiments.evaluation import EncodedText, documents_to_evaluate, encode, score
@@ -64,9 +64,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         "--split", choices=["val", "test"], default="val", help="which text of the run (val)"
     )
     parser.add_argument("--device", default="auto", help="cpu, cuda, mps (default: a GPU, if any)")
-    parser.add_argument(
-        "--average", action="store_true", help="the average of the weights, not the last ones"
-    )
+    offer_average(parser)
     options = parser.parse_intermixed_args(arguments)
     return answered(lambda: _evaluate(options))
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from pathlib import Path
 
-from lm_experiments.cli.arguments import answered, load_user_code, script_parser
+from lm_experiments.cli.arguments import answered, load_user_code, offer_average, script_parser
 from lm_experiments.errors import InputError
 from lm_experiments.study.open_run import open_run
 
@@ -26,9 +26,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     usage = "%(prog)s RUN OUT [--average] [code_paths=[FILE,...]]"
     parser = script_parser(usage, DESCRIPTION, EXAMPLES)
     parser.add_argument("words", nargs="+", help="a run directory, and the folder to write")
-    parser.add_argument(
-        "--average", action="store_true", help="the average of the weights, not the last ones"
-    )
+    offer_average(parser)
     options = parser.parse_intermixed_args(arguments)
     return answered(lambda: _export(options.words, options.average))
 

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import torch
 
-from lm_experiments.cli.arguments import answered, load_user_code, script_parser
+from lm_experiments.cli.arguments import answered, load_user_code, offer_average, script_parser
 from lm_experiments.data import Tokenizer
 from lm_experiments.errors import InputError
 from lm_experiments.evaluation import Sampling, encode_prompt, sample_batch, stream
@@ -46,9 +46,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--prompt", action="append", help=PROMPT)
     for flag, kind, default, meaning in _OPTIONS:
         parser.add_argument(flag, type=kind, default=default, help=meaning)
-    parser.add_argument(
-        "--average", action="store_true", help="the average of the weights, not the last ones"
-    )
+    offer_average(parser)
     options = parser.parse_intermixed_args(arguments)
     # One sequence keeps one core busy; with more, they wait for each other and round differently.
     torch.set_num_threads(1)

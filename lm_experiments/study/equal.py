@@ -160,7 +160,7 @@ def _step(config: RunConfig) -> Contestant:
     model.recompute = config.trainer.activation_checkpointing
     model.dropout_key.set(config.seed, 0, inputs.device)
     loss = partial(model.loss, z_loss=config.model.z_loss)
-    step = PlainStep(model, loss, device.micro_batch_size, config.optimizer)
+    step = PlainStep(model, loss, device.micro_batch_size, config.resolved_optimizer)
     return timed(lambda: step(inputs, targets))
 
 

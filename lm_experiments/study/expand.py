@@ -39,7 +39,7 @@ class RunSpec:
     @property
     def words(self) -> list[str]:
         """The overrides that tell the run from its neighbours, as typed."""
-        return [text for text in self.overrides if use_of(_key(text)) not in (Use.NAME, Use.SEED)]
+        return [text for text in self.overrides if use_of(key_of(text)) not in (Use.NAME, Use.SEED)]
 
     @property
     def own(self) -> list[str]:
@@ -49,19 +49,19 @@ class RunSpec:
     @property
     def arm(self) -> str:
         """The label of its row."""
-        labels = [text.removeprefix("arm=") for text in self.overrides if _key(text) == "arm"]
+        labels = [text.removeprefix("arm=") for text in self.overrides if key_of(text) == "arm"]
         return str(json.loads(labels[-1]))
 
     @property
     def seed(self) -> int | None:
         """The seed, None where the overrides name none, or no plain number."""
-        seeds = [text.removeprefix("seed=") for text in self.overrides if _key(text) == "seed"]
+        seeds = [text.removeprefix("seed=") for text in self.overrides if key_of(text) == "seed"]
         return int(seeds[-1]) if seeds and seeds[-1].isdecimal() else None
 
     @property
     def shared(self) -> tuple[str, ...]:
         """The overrides that the runs of all seeds have in common."""
-        return tuple(t for t in self.overrides if self.seed is None or _key(t) != "seed")
+        return tuple(t for t in self.overrides if self.seed is None or key_of(t) != "seed")
 
 
 def swept_keys(overrides: Sequence[Override]) -> list[str]:
@@ -75,13 +75,13 @@ def grid_specs(overrides: Sequence[Override], name: str | None, arm: str | None)
     swept = swept_keys(overrides)
     _check_one_value(overrides)
     combinations = [list(values) for values in itertools.product(*map(_values, overrides))]
-    fixed = [text for text in combinations[0] if _key(text) not in swept]
+    fixed = [text for text in combinations[0] if key_of(text) not in swept]
     name = name or sweep_name(swept, arm_overrides(fixed))
-    owns = [[t for t in arm_overrides(texts) if _key(t) in swept] for texts in combinations]
+    owns = [[t for t in arm_overrides(texts) if key_of(t) in swept] for texts in combinations]
     specs = []
     for combination, own, label in zip(combinations, owns, arm_labels(owns), strict=True):
-        kept = [text for text in combination if not _of_the_sweep(_key(text))]
-        common = tuple(text for text in kept if _key(text) not in (*swept, "seed"))
+        kept = [text for text in combination if not _of_the_sweep(key_of(text))]
+        common = tuple(text for text in kept if key_of(text) not in (*swept, "seed"))
         specs.append(RunSpec((*kept, *_named(name, arm or label, own)), common=common))
     return specs
 
@@ -99,7 +99,7 @@ def study_specs(
     for arm, seed, role, setting in cells:
         own = study.arms[arm]
         tuned = [f"{key}={value!r}" for key, value in setting.items()]
-        if clash := {_key(text) for text in own} & set(setting):
+        if clash := {key_of(text) for text in own} & set(setting):
             key = clash.pop()
             raise InputError(f"Arm {arm!r} sets {key}, which study.tune tunes for all arms.")
         # Typed later wins: the study's own, then the command line's, then what makes the arm.
@@ -113,7 +113,7 @@ def study_specs(
 
 def with_words(words: Sequence[str], later: Sequence[str]) -> tuple[str, ...]:
     """Return overrides of which each key has one: the one that was typed last."""
-    return tuple({_key(text): text for text in [*words, *later]}.values())
+    return tuple({key_of(text): text for text in [*words, *later]}.values())
 
 
 def report_cells(study: Study, seeds: Sequence[int], arms: Iterable[str]) -> list[Cell]:
@@ -167,7 +167,7 @@ def _fixed(overrides: Sequence[Override]) -> list[str]:
             "arms to the study's file, or leave study=... out."
         )
     texts = [text for override in overrides for text in _values(override)]
-    return [text for text in texts if _key(text) != "seed" and not _of_the_sweep(_key(text))]
+    return [text for text in texts if key_of(text) != "seed" and not _of_the_sweep(key_of(text))]
 
 
 def _check_one_value(overrides: Sequence[Override]) -> None:
@@ -206,7 +206,8 @@ def _of_the_sweep(key: str) -> bool:
     return key == "name" or (use_of(key) is Use.COMMAND and not key.startswith("hydra"))
 
 
-def _key(override: str) -> str:
+def key_of(override: str) -> str:
+    """Return the key of an override, as it is typed."""
     return override.split("=", 1)[0]
 
 

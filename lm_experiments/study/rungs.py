@@ -13,7 +13,7 @@ from lm_experiments.model import count
 from lm_experiments.rundir.ladder import BUDGET, FIXED, MUP, SIZE, TUNED_EACH, Ladder, Rung
 from lm_experiments.rundir.study import REPORT, Study
 from lm_experiments.rundir.words import counted
-from lm_experiments.study.expand import RunSpec, study_specs, with_words
+from lm_experiments.study.expand import RunSpec, key_of, study_specs, with_words
 from lm_experiments.study.halving import share_of
 from lm_experiments.study.keys import flat
 from lm_experiments.study.plan import PlannedRun, corpus_of, distinct
@@ -73,7 +73,7 @@ def expanded(
         _budgets(ladder, study, declared) if by_budget else _sizes(ladder, study, declared, compose)
     )
     levels = sorted(climb, key=lambda level: level.cost(study.baseline))
-    typed = {*map(_key, study.overrides), *(o.get_key_element() for o in overrides)}
+    typed = {*map(key_of, study.overrides), *(o.get_key_element() for o in overrides)}
     base = {} if by_budget or BASE_WIDTH in typed else _mup_bases(levels[0])
     arms: dict[str, list[str]] = {}
     rungs = []
@@ -190,7 +190,7 @@ def _sizes(
     levels = []
     for label, words in ladder.sizes.items():
         for arm, own in study.arms.items():
-            if clash := {*map(_key, own)} & {*map(_key, words)}:
+            if clash := {*map(key_of, own)} & {*map(key_of, words)}:
                 raise InputError(
                     f"Arm {arm!r} sets {clash.pop()}, which rung {label!r} of the ladder sets for "
                     "all arms; take it out of one of them."
@@ -209,7 +209,7 @@ def _same_context(declared: RunConfig, words: Sequence[str]) -> list[str]:
 
     Losses with unlike context are of unlike text, and no table holds both.
     """
-    keys = {*map(_key, words)}
+    keys = {*map(key_of, words)}
     held = [f"{CONTEXT}={declared.model.context_length}"]
     return held if "size" in keys and CONTEXT not in keys else []
 
@@ -234,7 +234,7 @@ def _stretched(declared: RunConfig, level: _Level, arm: str) -> list[str]:
             # It has to be a multiple of log_every.
             rows = every // declared.trainer.log_every
             words["diagnostics.every"] = rows * words["trainer.log_every"]
-    fixed = {*map(_key, level.words[arm])}
+    fixed = {*map(key_of, level.words[arm])}
     return [f"{key}={value}" for key, value in words.items() if key not in fixed]
 
 
@@ -255,7 +255,3 @@ def _rate(study: Study, ladder: Ladder, configs: Sequence[RunConfig]) -> str:
         return TUNED_EACH
     by_mup = ladder.by != BUDGET and all(config.model.init.name == "mup" for config in configs)
     return MUP if by_mup else FIXED
-
-
-def _key(override: str) -> str:
-    return override.split("=", 1)[0]

@@ -126,8 +126,9 @@ class Batches(LightningDataModule):
         return self._once(self.data.test)
 
     def _once(self, part: Source, most: int | None = None) -> DataLoader[Any]:
-        own = self.share(part, self.world.rank, most)
-        batches = EvenBatches(own, len(self.share(part, 0, most)))
+        first = self.share(part, 0, most)
+        own = self.share(part, self.world.rank, most) if self.world.rank else first
+        batches = EvenBatches(own, len(first))
         return DataLoader(batches, batch_size=None, pin_memory=self.pin_memory)
 
     def share(self, part: Source, rank: int, most: int | None = None) -> Once:

@@ -13,12 +13,10 @@ from lm_experiments.report.statistics.exploratory import Pair, SeedPair, explora
 from lm_experiments.report.statistics.failures import failure_verdict
 from lm_experiments.report.statistics.tuned import EDGE_OF_GRID, Tuned, with_choices
 from lm_experiments.report.statistics.verdicts import (
-    BETTER,
-    EQUIVALENT,
     EXPLORATORY,
     MORE_SEEDS,
+    TEST_WORDS,
     UNRESOLVED,
-    WORSE,
     control_verdict,
     verdict,
 )
@@ -212,7 +210,7 @@ def _decided(
 
 def _on_edge(item: Comparison, edges: Set[str]) -> Comparison:
     """No verdict where a better value of an arm may lie beyond the grid it was tuned over."""
-    claims = (BETTER, WORSE, EQUIVALENT, UNRESOLVED, EXPLORATORY)
+    claims = (*TEST_WORDS, EXPLORATORY)
     at_edge = item.verdict in claims and not edges.isdisjoint((item.arm, item.reference))
     return replace(item, verdict=EDGE_OF_GRID) if at_edge else item
 
@@ -262,7 +260,7 @@ def _comparison(
         word = verdict(found, failure, complete, sign_of(plan.metric))
     if undecided and word == UNRESOLVED:
         word = MORE_SEEDS
-    if pair in plan.exploratory and word in (BETTER, WORSE, EQUIVALENT, UNRESOLVED):
+    if pair in plan.exploratory and word in TEST_WORDS:
         word = EXPLORATORY
     # Runs compared with themselves agree whatever they are.
     if complete and arm and {run.directory for run in arm} == {run.directory for run in reference}:

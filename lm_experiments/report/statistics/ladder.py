@@ -14,17 +14,12 @@ from lm_experiments.report.statistics.ranks import mean_tau
 from lm_experiments.report.statistics.trend import PARTS, Trend, Widen, judged, trend
 from lm_experiments.report.statistics.tuned import Tuned, with_choices
 from lm_experiments.report.statistics.verdicts import (
-    BETTER,
-    EQUIVALENT,
     NO_COMPARISON,
-    UNRESOLVED,
-    WORSE,
+    TEST_WORDS,
 )
 from lm_experiments.rundir.ladder import Ladder, Rung
 from lm_experiments.rundir.study import Study
 
-# Words of a rung's contrast that was tested; any other stands in place of the ladder's verdict.
-_TESTED = (BETTER, WORSE, EQUIVALENT, UNRESOLVED)
 # Two arms are ranked by the sign of their difference.
 FEWEST_RANKED = 3
 
@@ -124,9 +119,9 @@ def _untested(ladder: Ladder, items: Sequence[Comparison]) -> str:
     """What keeps a rung's contrast from being tested; empty where all are."""
     words = [item.verdict for item in items]
     if len(set(words)) == 1:
-        return "" if words[0] in _TESTED else words[0]
+        return "" if words[0] in TEST_WORDS else words[0]
     rungs = zip(words, ladder.rungs, strict=True)
-    return next((f"{word} at {rung.label}" for word, rung in rungs if word not in _TESTED), "")
+    return next((f"{word} at {rung.label}" for word, rung in rungs if word not in TEST_WORDS), "")
 
 
 def _without_p(found: Trend | None) -> Trend | None:

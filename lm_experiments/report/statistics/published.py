@@ -25,13 +25,10 @@ from lm_experiments.report.statistics import elsewhere
 from lm_experiments.report.statistics.contrasts import Contrast, summarize
 from lm_experiments.report.statistics.ranks import mean_tau
 from lm_experiments.report.statistics.verdicts import (
-    BETTER,
-    EQUIVALENT,
     LEVEL,
     MORE_SEEDS,
+    TEST_WORDS,
     UNFINISHED,
-    UNRESOLVED,
-    WORSE,
 )
 from lm_experiments.rundir import published
 from lm_experiments.rundir.measures import MEASURES, sign_of
@@ -54,7 +51,7 @@ VERDICTS = (DOES_NOT_HOLD, IN_SIGN, HOLDS, NOT_RESOLVED, NOT_TESTABLE)
 # Kendall's tau from which on an order counts as that of the source: three of four pairs agree.
 AGREEMENT = 0.5
 # Words of a contrast that was tested.
-_TESTED = (BETTER, WORSE, EQUIVALENT, UNRESOLVED, MORE_SEEDS)
+_TESTED = (*TEST_WORDS, MORE_SEEDS)
 _FACTORS = {measure.short: (name, measure.test) for name, measure in MEASURES.items()}
 
 

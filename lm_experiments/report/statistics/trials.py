@@ -5,9 +5,9 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from statistics import fmean
 
 from lm_experiments.report.collect import Run
+from lm_experiments.report.statistics.tuned import losses_of, sensitivity_of
 from lm_experiments.rundir.published import BEST_VALUE, SENSITIVITY
 from lm_experiments.rundir.study import Tuning
 
@@ -48,24 +48,13 @@ class Trials:
         return known if len(known) == len(self.tune.grid) else None
 
 
-def _losses(trials: Sequence[Run]) -> list[float]:
-    losses = [run.value("val_loss") for run in trials]
-    return [math.inf if loss is None else loss for loss in losses]
-
-
 def _sensitivity(_: Sequence[float], trials: Sequence[Run]) -> float | None:
-    # Imported here because numpy is slow to load.
-    from lm_experiments.report.statistics.tuning_noise import sensitivity
-
-    losses = _losses(trials)
-    starts = [start for run in trials if (start := run.result.initial_loss) is not None]
-    if not starts or not math.isfinite(fmean(starts)) or not any(map(math.isfinite, losses)):
-        return None
-    return sensitivity(losses, fmean(starts))
+    return sensitivity_of([[run] for run in trials])
 
 
 def _best_value(grid: Sequence[float], trials: Sequence[Run]) -> float | None:
-    losses, places = _losses(trials), [math.log2(value) for value in grid]
+    [losses] = losses_of([trials], "val_loss")
+    places = [math.log2(value) for value in grid]
     best = losses.index(min(losses))
     if best in (0, len(losses) - 1):
         return None

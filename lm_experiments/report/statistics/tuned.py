@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from statistics import fmean
 from typing import TYPE_CHECKING
@@ -52,11 +52,11 @@ def tuned_arms(sweep: Sweep, metric: str) -> dict[str, Tuned]:
         cells = [[trials.get((value, seed)) for seed in tune.seeds] for value in tune.grid]
         runs = [[run for run in row if run and run.finished] for row in cells]
         whole = all(len(row) == len(tune.seeds) for row in runs)
-        losses = _losses(runs, metric) if whole else None
+        losses = losses_of(runs, metric) if whole else None
         if losses is None and metric == "val_loss":
             losses = _losses_at_rung(tune, cells)
         noise = _noise(losses) if losses else None
-        known = _sensitivity(runs) if whole and metric == "val_loss" else None
+        known = sensitivity_of(runs) if whole and metric == "val_loss" else None
         found[arm] = Tuned(chosen.edge is not None, len(tune.seeds), noise, known)
     return found
 
@@ -81,7 +81,7 @@ def with_choices(
     return widened(found, _widen, margin)
 
 
-def _losses(runs: list[list[Run]], metric: str) -> list[list[float]]:
+def losses_of(runs: Sequence[Sequence[Run]], metric: str) -> list[list[float]]:
     """The trials' losses, infinite where one failed: (values, tuning seeds)."""
     values = [[run.value(metric) for run in row] for row in runs]
     return [[math.inf if loss is None else loss for loss in row] for row in values]
@@ -111,11 +111,12 @@ def _noise(losses: list[list[float]]) -> ChoiceNoise | None:
     return choice_noise(losses) if trained and len(losses[0]) >= FEWEST_TUNING_SEEDS else None
 
 
-def _sensitivity(runs: list[list[Run]]) -> float | None:
+def sensitivity_of(runs: Sequence[Sequence[Run]]) -> float | None:
+    """The sensitivity of trials (values, tuning seeds), None where it cannot be known."""
     from lm_experiments.report.statistics.tuning_noise import sensitivity
 
     starts = [loss for row in runs for run in row if (loss := run.result.initial_loss) is not None]
-    losses = [fmean(row) for row in _losses(runs, "val_loss")]
+    losses = [fmean(row) for row in losses_of(runs, "val_loss")]
     if not starts or not any(map(math.isfinite, losses)) or not math.isfinite(fmean(starts)):
         return None
     return sensitivity(losses, fmean(starts))

@@ -13,6 +13,8 @@ BETTER = "better"
 WORSE = "worse"
 EQUIVALENT = "equivalent"
 UNRESOLVED = "unresolved"
+# What a finished test says.
+TEST_WORDS = (BETTER, WORSE, EQUIVALENT, UNRESOLVED)
 MORE_SEEDS = "needs more seeds"
 EXPLORATORY = "exploratory"
 UNFINISHED = "unfinished"

@@ -14,12 +14,10 @@ from lm_experiments.report.statistics.compare import Comparison
 from lm_experiments.report.statistics.contrasts import Contrast, Summary
 from lm_experiments.report.statistics.to_loss import to_loss_text
 from lm_experiments.report.statistics.verdicts import (
-    BETTER,
     EQUIVALENT,
     EXPLORATORY,
     MORE_SEEDS,
-    UNRESOLVED,
-    WORSE,
+    TEST_WORDS,
 )
 from lm_experiments.report.style import DIGITS
 from lm_experiments.report.table.column import Column
@@ -36,7 +34,7 @@ if TYPE_CHECKING:
 
 NOTHING = "-"
 EDGE = "^"
-TESTED = (BETTER, WORSE, EQUIVALENT, UNRESOLVED, MORE_SEEDS, EXPLORATORY)
+TESTED = (*TEST_WORDS, MORE_SEEDS, EXPLORATORY)
 _LOSS_FORM = f".{DIGITS}f"
 _decimals: ContextVar[int] = ContextVar("decimals", default=DIGITS)
 _PREFIXES = ((1e18, "E"), (1e15, "P"), (1e12, "T"), (1e9, "G"), (1e6, "M"), (1e3, "k"))
