@@ -1,4 +1,4 @@
-"""Make a gallery of published claims from the folders of studies."""
+"""Add studies to a gallery of published claims."""
 
 from __future__ import annotations
 
@@ -8,14 +8,17 @@ from pathlib import Path
 
 from lm_experiments.cli.arguments import answered, script_parser
 
-USAGE = "%(prog)s runs/NAME [runs/NAME ...] [--out FOLDER]"
+USAGE = "%(prog)s [runs/NAME ...] [--out FOLDER]"
 DESCRIPTION = """\
 Write a page with one card for each published claim of these studies, those that do not hold first:
 what was published, with its scale and its number of runs, beside what these runs found; the
 verdict at this scale, why it may differ, what it cost, the command, the hash of the table and the
-cell that was trained again last. Beside it lie the table.json and a forest plot of each study.
+cell that was trained again last. Beside it lie each study's table.json (as NAME.json), what the
+table lacks (NAME.origin.json) and a forest plot.
 
-Everything comes from the folders; nothing in them is changed."""
+Studies that are in the gallery stay there, with or without their folders; one of the same name is
+replaced, and one whose NAME.json is removed is left out. Without a folder the page is written
+again. Nothing in the folders is changed."""
 EXAMPLES = """\
 examples:
   python scripts/gallery.py runs/position runs/glu
@@ -27,7 +30,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     """Run the command; the exit status is 0, or 2 for bad input."""
     parser = script_parser(USAGE, DESCRIPTION, EXAMPLES)
     parser.add_argument(
-        "sweeps", metavar="runs/NAME", nargs="+", type=Path, help="the folder of a study"
+        "sweeps", metavar="runs/NAME", nargs="*", type=Path, help="the folder of a study"
     )
     parser.add_argument(
         "--out",

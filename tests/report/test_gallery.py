@@ -50,7 +50,7 @@ def cards(page: str) -> list[str]:
 def test_a_card_has_both_scales_and_those_that_do_not_hold_come_first(
     shown: StudyFactory, tmp_path: Path
 ) -> None:
-    page, table, picture = write_gallery([shown.root], tmp_path / "gallery")
+    page, table, _, picture = write_gallery([shown.root], tmp_path / "gallery")
     assert table.read_bytes() == (shown.root / "table.json").read_bytes()
     assert picture.name == "norms.png" and picture.stat().st_size > 1000
     text = page.read_text()
@@ -83,7 +83,7 @@ def test_a_claim_at_two_budgets_has_one_card_and_the_verdict_of_the_longer(
     write_report(short.whole())
     page, *others = write_gallery([short.root, shown.root], tmp_path / "gallery")
     second = cards(page.read_text())[1]
-    assert len(others) == 4
+    assert len(others) == 6
     assert second.startswith("2. Without positions") and "**holds at this scale**" in second
     mine = [line for line in second.splitlines() if line.startswith("| **here**")]
     assert "| its runs: holds |" in mine[0] and "| 4.1M |" in mine[0]
@@ -105,6 +105,7 @@ def test_a_claim_on_a_ladder_shares_the_card_of_the_study_without_one(
     page, *_ = write_gallery([ladder.root, flat.root], tmp_path / "gallery")
     [card] = cards(page.read_text())
     assert "study=norms\n" in card and "study=flat\n" in card
+    assert "| **here** | 4.21M parameters |" in card and "unknown" not in card
 
 
 def test_the_last_cell_of_this_very_table_is_told(shown: StudyFactory, tmp_path: Path) -> None:
@@ -140,10 +141,69 @@ def test_what_is_no_exhibit_is_refused(
     table.write_text(table.read_text().replace("3.2", "3.1", 1))
     with pytest.raises(InputError, match="is not the table of the runs beside it; make it"):
         write_gallery([shown.root], out)
+    with pytest.raises(InputError, match="gallery holds no studies yet; give the folder of one"):
+        write_gallery([], out)
     bare = replace(shown, root=tmp_path / "bare", published=[], entries=[])
     assert main([str(bare.whole()), "--out", str(out)]) == 2
     assert "holds no published claims" in capsys.readouterr().err
     assert not out.exists()
+
+
+def test_a_gallery_grows_without_the_folders_of_its_earlier_studies(
+    shown: StudyFactory, tmp_path: Path
+) -> None:
+    short = replace(shown, root=shown.root.with_name("short"), entries=[], published=CLAIMS[:1])
+    short.losses = {("nope", seed): short.loss("baseline", seed) - 0.1 for seed in short.seeds}
+    write_report(short.whole())
+    together, apart = tmp_path / "together", tmp_path / "apart"
+    write_gallery([shown.root, short.root], together)
+    write_gallery([shown.root], apart)
+    write_gallery([short.root], apart)
+    assert {path.name: path.read_bytes() for path in apart.iterdir()} == {
+        path.name: path.read_bytes() for path in together.iterdir()
+    }
+    # One more budget of the same study takes the place of the first.
+    write_gallery([short.root], apart)
+    assert (apart / "index.md").read_bytes() == (together / "index.md").read_bytes()
+    (apart / "norms.json").unlink()
+    write_gallery([], apart)
+    assert "study=norms\n" not in (apart / "index.md").read_text()
+
+
+def test_a_cell_trained_again_later_is_told_of_a_study_whose_folder_is_gone(
+    shown: StudyFactory, tmp_path: Path
+) -> None:
+    out = tmp_path / "gallery"
+    write_gallery([shown.root], out)
+    short = replace(shown, root=shown.root.with_name("short"), entries=[])
+    write_report(short.whole())
+    digest = hashlib.sha256((out / "norms.json").read_bytes()).hexdigest()
+    again = shown.root.with_name("again")
+    again.mkdir()
+    cells = [RetrainedCell("nope s0", 3.0, 3.0, "bit-equal")]
+    write_reproduction(again, Reproduction(digest, "2026-01-01T00:00:00+00:00", cells))
+    write_gallery([short.root], out)
+    (again / "reproduced.json").unlink()
+    page, *_ = write_gallery([short.root], out)
+    assert "Last cell trained again: nope s0, bit-equal, on 2026-01-01." in page.read_text()
+
+
+def test_a_damaged_gallery_is_refused_until_its_study_is_given_again(
+    shown: StudyFactory, tmp_path: Path
+) -> None:
+    out = tmp_path / "gallery"
+    write_gallery([shown.root], out)
+    short = replace(shown, root=shown.root.with_name("short"), entries=[])
+    write_report(short.whole())
+    table, origin = out / "norms.json", out / "norms.origin.json"
+    table.write_text(table.read_text().replace("3.2", "3.1", 1))
+    with pytest.raises(InputError, match=r"norms\.json is not the table that norms\.orig"):
+        write_gallery([short.root], out)
+    origin.write_text("{")
+    with pytest.raises(InputError, match=r"norms\.origin\.json is damaged; put it back"):
+        write_gallery([short.root], out)
+    write_gallery([shown.root, short.root], out)
+    assert "study=short\n" in (out / "index.md").read_text()
 
 
 def test_the_command_names_what_it_wrote(
@@ -152,5 +212,6 @@ def test_the_command_names_what_it_wrote(
     out = tmp_path / "gallery"
     assert main([str(shown.root), "--out", str(out)]) == 0
     assert capsys.readouterr().out == "".join(
-        f"Wrote {out}/{name}\n" for name in ("index.md", "norms.json", "norms.png")
+        f"Wrote {out}/{name}\n"
+        for name in ("index.md", "norms.json", "norms.origin.json", "norms.png")
     )
