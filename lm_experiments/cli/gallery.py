@@ -14,7 +14,7 @@ Write a page with one card for each published claim of these studies, those that
 what was published, with its scale and its number of runs, beside what these runs found; the
 verdict at this scale, why it may differ, what it cost, the command, the hash of the table and the
 cell that was trained again last. Beside it lie each study's table.json (as NAME.json), what the
-table lacks (NAME.origin.json) and a forest plot.
+table lacks (NAME.origin.json) and the pictures.
 
 Studies that are in the gallery stay there, with or without their folders; one of the same name is
 replaced, and one whose NAME.json is removed is left out. Without a folder the page is written

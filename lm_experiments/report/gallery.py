@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -17,6 +17,7 @@ from lm_experiments.report.exhibits import (
 from lm_experiments.report.statistics.published import VERDICTS, Finding
 from lm_experiments.report.table.markdown import markdown_row, plain_text
 from lm_experiments.report.table.published import RULE, amount, claim_text, figure_text
+from lm_experiments.report.table.rows import Table
 from lm_experiments.rundir.atomic import write_atomically
 from lm_experiments.rundir.published import Claim, Source
 from lm_experiments.rundir.words import counted
@@ -24,7 +25,13 @@ from lm_experiments.rundir.words import counted
 INDEX = "index.md"
 SUMMARY = ("claim", "published", "here", "verdict at this scale", "study")
 COLUMNS = ("", "model", "training tokens", "runs", "difference", "read in")
-PICTURE = "Differences with 95 % intervals; empty bars are published ranges"
+# What a picture shows, by the end of its name: NAME.png, NAME.ladder.png, ...
+PICTURES = {
+    "": "Differences with 95 % intervals; empty bars are published ranges",
+    ".ladder": "Differences against training compute, with 95 % intervals",
+    ".sensitivity": "Validation loss by the tuned key",
+    ".contexts": "Loss by context length, and by position",
+}
 
 
 @dataclass(frozen=True)
@@ -53,16 +60,13 @@ class Card:
 
 
 def write_gallery(folders: Sequence[Path], out: Path) -> list[Path]:
-    """Write a page with a card for every claim of these sweeps, their tables and forest plots.
+    """Write a page with a card for every claim of these sweeps, their tables and pictures.
 
     Studies that the gallery in `out` holds stay in it, but for those whose table was removed; one
     of the same name is replaced. Cards of claims that do not hold come first. A claim that several
     sweeps declare, at several budgets, has one card. Raises `InputError` for what `read_folders`
     and `read_gallery` refuse.
     """
-    # Imported here because matplotlib is slow to load.
-    from lm_experiments.report.pictures.forest import draw_forest
-
     new = read_folders(folders)
     names = [exhibit.name for exhibit, _ in new]
     held = [*read_gallery(out, without=names), *(exhibit for exhibit, _ in new)]
@@ -72,14 +76,34 @@ def write_gallery(folders: Sequence[Path], out: Path) -> list[Path]:
     out.mkdir(parents=True, exist_ok=True)
     tables = [_copied(folder, name, out) for folder, name in zip(folders, names, strict=True)]
     for exhibit, table in new:
-        (out / f"{exhibit.name}.png").unlink(missing_ok=True)
-        draw_forest(table, out / f"{exhibit.name}.png")
-    pictures = [path for each in exhibits if (path := out / f"{each.name}.png").is_file()]
+        _draw(table, exhibit.name, out)
+    pictures = {each.name: _pictures(each.name, out) for each in exhibits}
     origins = {each.name: write_origin(out, each) for each in exhibits}
     page = out / INDEX
     write_atomically(page, _page(_cards(exhibits), pictures))
-    drawn = [path for path in pictures if path.stem in names]
+    drawn = [path for name in names for path in pictures[name]]
     return [page, *tables, *(origins[name] for name in names), *drawn]
+
+
+def _draw(table: Table, name: str, out: Path) -> None:
+    """Draw what there is to draw; what an earlier table of that name left goes."""
+    # Imported here because matplotlib is slow to load.
+    from lm_experiments.report.pictures.contexts import draw_contexts
+    from lm_experiments.report.pictures.forest import draw_forest
+    from lm_experiments.report.pictures.ladder import draw_ladder
+    from lm_experiments.report.pictures.sensitivity import draw_sensitivity
+
+    draws = (draw_forest, draw_ladder, draw_sensitivity, draw_contexts)
+    for kind, draw in zip(PICTURES, draws, strict=True):
+        path = out / f"{name}{kind}.png"
+        path.unlink(missing_ok=True)
+        draw(table, path)
+
+
+def _pictures(name: str, out: Path) -> dict[Path, str]:
+    """The pictures of a study that are there, with what they show."""
+    paths = {out / f"{name}{kind}.png": text for kind, text in PICTURES.items()}
+    return {path: text for path, text in paths.items() if path.is_file()}
 
 
 def _copied(folder: Path, name: str, out: Path) -> Path:
@@ -100,7 +124,7 @@ def _cards(exhibits: Sequence[Exhibit]) -> list[Card]:
     return sorted(cards, key=lambda card: VERDICTS.index(card.found.verdict))
 
 
-def _page(cards: Sequence[Card], pictures: Sequence[Path]) -> str:
+def _page(cards: Sequence[Card], pictures: Mapping[str, Mapping[Path, str]]) -> str:
     verdicts = [card.found.verdict for card in cards]
     counts = ", ".join(f"{verdicts.count(verdict)} {verdict}" for verdict in VERDICTS)
     lines = [
@@ -115,10 +139,12 @@ def _page(cards: Sequence[Card], pictures: Sequence[Path]) -> str:
     ]
     for number, card in enumerate(cards, 1):
         lines += ["", *_card(number, card)]
-    if pictures:
+    if drawn := {name: paths for name, paths in pictures.items() if paths}:
         lines += ["", "## All differences"]
-    for picture in pictures:
-        lines += ["", f"### {picture.stem}", "", f"![{PICTURE}]({picture.name})"]
+    for name, paths in drawn.items():
+        lines += ["", f"### {name}"]
+        for path, text in paths.items():
+            lines += ["", f"![{text}]({path.name})"]
     return "\n".join(lines) + "\n"
 
 

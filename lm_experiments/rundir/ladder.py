@@ -15,6 +15,7 @@ BUDGET, SIZE, TOKENS_PER_PARAMETER = "budget", "size", "tokens_per_parameter"
 KINDS = (BUDGET, SIZE, TOKENS_PER_PARAMETER)
 # Where the learning rate of a rung comes from: the same at all, tuned at each, carried by muP.
 FIXED, TUNED_EACH, MUP = "fixed", "tuned", "mup"
+TRUNK = "The rungs have one trunk: each goes on from where the one below starts to decay"
 # Fewer points have no slope to speak of.
 FEWEST_RUNGS = 3
 
@@ -44,6 +45,9 @@ class Ladder:
             takes one, two and four times the width and the heads of the study's model.
         ratio: by tokens_per_parameter, training tokens for each parameter of a rung's baseline; all
             arms of the rung train on as many.
+        trunk: by budget, train the steps that all rungs have in common once: a rung goes on from
+            where the one below starts to decay. It needs schedule=wsd, and the warm-up of the
+            smallest rung holds at all.
         rungs: the smallest first; empty until the study is expanded.
         baseline: the baseline as declared.
         contrasts: the declared pairs, [arm, reference].
@@ -54,6 +58,7 @@ class Ladder:
     steps: list[int] = field(default_factory=list)
     sizes: dict[str, list[str]] = field(default_factory=dict)
     ratio: float = 20.0
+    trunk: bool = False
     rungs: Annotated[list[Rung], Use.DERIVED] = field(default_factory=list)
     baseline: Annotated[str, Use.DERIVED] = ""
     contrasts: Annotated[list[list[str]], Use.DERIVED] = field(default_factory=list)
@@ -84,6 +89,11 @@ class Ladder:
             raise InputError(
                 f"study.ladder.steps={self.steps} must be whole numbers above 0, ascending; type "
                 "for example study.ladder.steps=[75,300,1200]."
+            )
+        if self.trunk and self.by != BUDGET:
+            raise InputError(
+                "study.ladder.trunk=true goes with study.ladder.by=budget, and not with "
+                f"{self.by}, whose rungs are models of unlike sizes."
             )
         if self.ratio <= 0:
             raise InputError(f"study.ladder.ratio={self.ratio:g} must be above 0, for example 20.")

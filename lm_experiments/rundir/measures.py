@@ -56,11 +56,6 @@ def sign_of(name: str) -> int:
     return _BY_NAME[name].sign
 
 
-def better_side(name: str) -> str:
-    """Return on which side of zero a difference is an improvement: below or above."""
-    return "below" if sign_of(name) > 0 else "above"
-
-
 def zero_said(name: str) -> str:
     """Return what a difference on the better side of zero is, in words."""
     return "below zero is a lower loss" if sign_of(name) > 0 else "above zero is better"

@@ -310,6 +310,11 @@ def _check_seeds(study: Study) -> None:
             "study.ladder does not go with seeds by rule, which would give rungs unlike seeds; "
             "declare a fixed number: study.seeds=[0,1,2]."
         )
+    if study.tune and study.ladder and study.ladder.trunk:
+        raise InputError(
+            f"study.ladder.trunk=true does not go with study.tune, which may choose another "
+            f"{study.tune.key} for each rung; type study.ladder.trunk=false."
+        )
     shared = set(study.seeds) & set(study.tune.seeds if study.tune else [])
     if shared:
         raise InputError(

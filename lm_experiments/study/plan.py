@@ -69,6 +69,8 @@ class PlannedRun:
         seconds: what it is expected to take, None where that is not known.
         until: the step after which it rests, None to train it to the end.
         step_time: of a step, relative to the baseline's, where steps were timed.
+        below: the directory of the run on a ladder's rung below that it goes on from, where the
+            rungs have one trunk, and `begins`: after how many steps.
     """
 
     config: RunConfig
@@ -85,6 +87,8 @@ class PlannedRun:
     seconds: float | None = None
     until: int | None = None
     step_time: float | None = None
+    below: Path | None = None
+    begins: int = 0
 
     @property
     def status(self) -> str:
@@ -95,6 +99,11 @@ class PlannedRun:
     def flops(self) -> float:
         """The FLOPs of its whole training."""
         return float(self.ledger.training_flops_per_token) * self.config.tokens
+
+    @property
+    def own_flops(self) -> float:
+        """Those of the steps that it does not take over from the rung below."""
+        return self.flops * (1 - self.begins / self.config.trainer.max_steps)
 
     @property
     def task(self) -> Task:

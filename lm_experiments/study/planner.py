@@ -52,6 +52,7 @@ from lm_experiments.study.preview import preview
 from lm_experiments.study.record import check_recordable, record_of, record_sweep
 from lm_experiments.study.rungs import expanded
 from lm_experiments.study.store import done_elsewhere, take_runs
+from lm_experiments.study.trunk import climb, on_trunk
 from lm_experiments.study.wandb_summary import summarize
 from lm_experiments.study.words import check_words
 from lm_experiments.training.config import RunConfig
@@ -193,7 +194,8 @@ class Planner:
     def _plan_cells(
         self, study: Study, overrides: Sequence[Override], cells: Sequence[expand.Cell]
     ) -> list[PlannedRun]:
-        return self._plan(expand.study_specs(study, overrides, self.base.name, cells))
+        runs = self._plan(expand.study_specs(study, overrides, self.base.name, cells))
+        return on_trunk(runs, study)
 
     def _plan(self, specs: Sequence[expand.RunSpec]) -> list[PlannedRun]:
         """Compose and check all runs; only then read the corpora and find the directories.
@@ -316,7 +318,7 @@ class Planner:
         told = partial(standing, at_once=self.launcher.at_once, page=self._page)
         policy = Policy(self.command.retries, self.command.on_failure == "stop", told)
         try:
-            self.launcher.train([run.task for run in waiting], policy)
+            climb(waiting, lambda some: self.launcher.train([run.task for run in some], policy))
         except SystemExit:
             print(f"Stopped. The same command continues {folder}.")
             raise

@@ -351,5 +351,5 @@ def _time(
 
 def _left(run: PlannedRun, whole: float | None) -> float:
     """Return what is left of a run by the seconds of the whole, 0 where these are not known."""
-    steps = (run.result and run.result.steps) or 0
+    steps = max((run.result and run.result.steps) or 0, run.begins)
     return (whole or 0.0) * (1 - steps / run.config.trainer.max_steps)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 
@@ -10,7 +10,16 @@ from hydra.core.override_parser.types import Override
 
 from lm_experiments.errors import InputError
 from lm_experiments.model import count
-from lm_experiments.rundir.ladder import BUDGET, FIXED, MUP, SIZE, TUNED_EACH, Ladder, Rung
+from lm_experiments.rundir.ladder import (
+    BUDGET,
+    FIXED,
+    MUP,
+    SIZE,
+    TRUNK,
+    TUNED_EACH,
+    Ladder,
+    Rung,
+)
 from lm_experiments.rundir.study import REPORT, Study
 from lm_experiments.rundir.words import counted
 from lm_experiments.study.expand import RunSpec, key_of, study_specs, with_words
@@ -20,7 +29,8 @@ from lm_experiments.study.plan import PlannedRun, corpus_of, distinct
 from lm_experiments.training.config import RunConfig, plain_values
 
 # Counted in steps: they keep their share of a run, so that curves have as many points at each rung.
-IN_STEPS = ("schedule.warmup_steps", "trainer.val_every", "trainer.log_every", "samples.every")
+WARMUP = "schedule.warmup_steps"
+IN_STEPS = (WARMUP, "trainer.val_every", "trainer.log_every", "samples.every")
 CONTEXT = "model.context_length"
 STEPS, RATE, BASE_WIDTH = "trainer.max_steps", "optimizer.lr", "model.init.base_width"
 # Factors on the width of the study's model, where no sizes are declared.
@@ -80,7 +90,8 @@ def expanded(
     for level in levels:
         rungs.append(Rung(level.label, {arm: f"{arm} at {level.label}" for arm in study.arms}))
         for arm, own in study.arms.items():
-            words = [*level.words[arm], *_stretched(declared[arm], level, arm)]
+            warmup = _of_trunk(declared[arm], levels[0].steps[arm]) if ladder.trunk else {}
+            words = [*level.words[arm], *_stretched(declared[arm], level, arm, warmup)]
             arms[rungs[-1].arms[arm]] = list(with_words([*base.get(arm, ()), *own], words))
     rate = _rate(study, ladder, list(declared.values()))
     ladder = replace(
@@ -113,11 +124,12 @@ def ladder_lines(runs: Sequence[PlannedRun], study: Study | None) -> list[str]:
     for run in distinct(runs):
         rung = ladder.rung_of(run.config.arm)
         assert rung is not None
-        costs[rung.label] += run.flops * share_of(run, study.tune)
+        costs[rung.label] += run.own_flops * share_of(run, study.tune)
         numbers[rung.label] += 1
         if run.config.arm == rung.arms[ladder.baseline]:
             shown.setdefault(rung.label, run)
-    lines = [f"ladder by {ladder.by}, {counted(len(costs), 'rung')}; {RATES[ladder.rate]}."]
+    trunk = f" {TRUNK}." if ladder.trunk else ""
+    lines = [f"ladder by {ladder.by}, {counted(len(costs), 'rung')}; {RATES[ladder.rate]}.{trunk}"]
     for label, run in shown.items():
         share = costs[label] / sum(costs.values())
         lines.append(
@@ -222,8 +234,20 @@ def _by_tokens(ladder: Ladder, baseline: str, level: _Level) -> dict[str, int]:
     return {a: max(1, round(tokens / c.tokens_per_step)) for a, c in level.configs.items()}
 
 
-def _stretched(declared: RunConfig, level: _Level, arm: str) -> list[str]:
-    """Return the overrides by which an arm trains its steps there, with all else in proportion."""
+def _of_trunk(declared: RunConfig, steps: int) -> dict[str, int]:
+    """Return the warm-up that all rungs of a trunk have: that of the smallest, of so many steps."""
+    if (known := declared.schedule.warmup_steps) is None:
+        return {WARMUP: declared.schedule.warmup(steps)}
+    return {WARMUP: max(min(1, known), round(known * steps / declared.trainer.max_steps))}
+
+
+def _stretched(
+    declared: RunConfig, level: _Level, arm: str, warmup: Mapping[str, int]
+) -> list[str]:
+    """Return the overrides by which an arm trains its steps there, with all else in proportion.
+
+    ``warmup`` is the override of one that is not.
+    """
     steps, share = level.steps[arm], level.steps[arm] / declared.trainer.max_steps
     words = {} if steps == level.configs[arm].trainer.max_steps else {STEPS: steps}
     if share != 1:
@@ -235,6 +259,7 @@ def _stretched(declared: RunConfig, level: _Level, arm: str) -> list[str]:
             rows = every // declared.trainer.log_every
             words["diagnostics.every"] = rows * words["trainer.log_every"]
     fixed = {*map(key_of, level.words[arm])}
+    words |= warmup
     return [f"{key}={value}" for key, value in words.items() if key not in fixed]
 
 

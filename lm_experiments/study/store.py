@@ -171,7 +171,7 @@ def _copy(run: PlannedRun) -> None:
         saved = [file for path in checkpoints_of(run.source) for file in files_of(path)]
         for path in [run.source / DOCUMENTS, *saved]:
             if path.exists():
-                _link(path.resolve(), run.directory / path.relative_to(run.source))
+                link(path.resolve(), run.directory / path.relative_to(run.source))
         ended = (run.source / RESULT).stat().st_mtime
         own = run.config
         result = dataclasses.replace(
@@ -187,7 +187,7 @@ def _copy(run: PlannedRun) -> None:
         os.utime(run.directory / RESULT, (ended, ended))
 
 
-def _link(source: Path, target: Path) -> None:
+def link(source: Path, target: Path) -> None:
     """Give a file that is never changed in place a second name, or copy it to another disk."""
     target.parent.mkdir(parents=True, exist_ok=True)
     target.unlink(missing_ok=True)

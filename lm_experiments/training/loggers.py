@@ -23,7 +23,6 @@ from lm_experiments.training.config import RunConfig, plain_values
 from lm_experiments.training.logged_run import LoggedRun
 from lm_experiments.training.logger_config import LoggerConfig
 from lm_experiments.training.wandb.logger import WandbMirror
-from lm_experiments.training.wandb.offline import ID_FILE
 
 
 class JsonlLogger(Logger):
@@ -148,17 +147,16 @@ def build_loggers(
     over. Rows on disk that W&B lacks are sent, and no row is sent twice.
     """
     loggers: list[Logger] = [JsonlLogger(run.directory, resume_step)]
-    metrics = run.directory / METRICS
-    continued = (run.directory / ID_FILE).is_file() and metrics.is_file()
+    there = read_rows(run.directory / METRICS)
     mode = "none"
     for part in config.parts:
         logger = part.build(run, resume_step)
         loggers += [logger] if logger else []
         if isinstance(logger, WandbMirror):
             mode = logger.mode
-            if continued and mode != "disabled":
-                logger.bring_level(read_rows(metrics))
+            if mode != "disabled":
+                logger.bring_level(there)
         elif logger and part.anew:
-            for row in read_rows(metrics):
+            for row in there:
                 logger.log_metrics({k: v for k, v in row.items() if k != "step"}, row["step"])
     return RunLoggers(loggers, mode)

@@ -126,7 +126,9 @@ def test_the_last_cell_of_this_very_table_is_told(shown: StudyFactory, tmp_path:
 def test_a_tuned_study_says_so_and_counts_its_trials(study: StudyFactory, tmp_path: Path) -> None:
     study.published, study.tuned = CLAIMS[:1], True
     write_report(study.whole())
-    [card] = cards(write_gallery([study.root], tmp_path / "gallery")[0].read_text())
+    page, *_ = write_gallery([study.root], tmp_path / "gallery")
+    [card] = cards(page.read_text())
+    assert "![Validation loss by the tuned key](norms.sensitivity.png)" in page.read_text()
     assert "Each arm at its own best optimizer.lr" in card
     assert "runs, whose time is not known." in card
 

@@ -181,6 +181,17 @@ def test_killed_run_resumes_with_its_id_and_no_lost_or_doubled_steps(tmp_path: P
     assert sorted(row[X_AXIS] for row in history(tmp_path)) == list(range(10))
 
 
+def test_rows_from_before_a_run_had_wandb_are_sent_too(tmp_path: Path) -> None:
+    logger = JsonlLogger(tmp_path)
+    for step in range(4):
+        logger.log_metrics({"train/loss": 1.0}, step)
+    logger.finalize("success")
+    loggers = build(tmp_path, resume=2)
+    log(loggers, range(3, 6))
+    loggers.finish(0)
+    assert [row[X_AXIS] for row in history(tmp_path)] == list(range(6))
+
+
 def test_a_copied_run_is_another_wandb_run_and_a_moved_one_the_same(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:

@@ -20,7 +20,7 @@ from lm_experiments.report.table.columns import common_setting
 from lm_experiments.report.table.notes import headline
 from lm_experiments.report.table.published import published_range
 from lm_experiments.report.table.rows import Table
-from lm_experiments.rundir.measures import MEASURE_TITLES, UNITS, better_side
+from lm_experiments.rundir.measures import MEASURE_TITLES, UNITS, zero_said
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -89,8 +89,7 @@ def _title(table: Table, count: int) -> str:
 def _x_label(table: Table) -> str:
     references = {reference for _, reference in table.plan.pairs}
     against = f"arm - {references.pop()}" if len(references) == 1 else "arm - reference"
-    side = better_side(table.metric)
-    return f"{against} ({UNITS[table.metric]}), 95 % interval; {side} zero is better"
+    return f"{against} ({UNITS[table.metric]}), 95 % interval; {zero_said(table.metric)}"
 
 
 def _margin(axes: Axes, margin: float) -> None:

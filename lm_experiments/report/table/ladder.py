@@ -16,7 +16,15 @@ from lm_experiments.report.table.columns import (
 from lm_experiments.report.table.rows import Table
 from lm_experiments.report.table.section import Section
 from lm_experiments.report.table.warnings import listed
-from lm_experiments.rundir.ladder import BUDGET, FIXED, MUP, SIZE, TOKENS_PER_PARAMETER, TUNED_EACH
+from lm_experiments.rundir.ladder import (
+    BUDGET,
+    FIXED,
+    MUP,
+    SIZE,
+    TOKENS_PER_PARAMETER,
+    TRUNK,
+    TUNED_EACH,
+)
 from lm_experiments.rundir.measures import UNITS, zero_said
 
 HEADING = "Does it last? The ladder"
@@ -25,6 +33,7 @@ _DIFFER = {
     SIZE: "the size of the model",
     TOKENS_PER_PARAMETER: "the size of the model, and the tokens in proportion to it",
 }
+_ON_TRUNK = "the number of steps, with the decay in proportion and one warm-up for all"
 _RATES = {
     FIXED: (
         "The learning rate is the same at all rungs, so that the slope also holds how far each "
@@ -87,12 +96,15 @@ def ladder_notes(table: Table) -> list[str]:
     if found is None:
         return []
     by, rate = found.ladder.by, found.ladder.rate
+    trunk = found.ladder.trunk
+    differ = _ON_TRUNK if trunk else _DIFFER[by]
     return [
         f"{UNITS[table.metric]}, arm minus reference, paired by seed; "
         f"{zero_said(table.metric)}. The slope is each seed's "
         f"least-squares slope against log2 of the compute of {found.ladder.baseline}, with the t "
         "interval of its mean over the seeds that all rungs have.",
-        f"Rungs differ in {_DIFFER[by]}: {'; '.join(_rungs(table, found))}. {_RATES[rate]}.",
+        f"Rungs differ in {differ}: {'; '.join(_rungs(table, found))}. {_RATES[rate]}.",
+        *([f"{TRUNK}; the intervals, over seeds, hold all the same."] if trunk else []),
         *([] if any(item.trend for item in found.contrasts) else [_no_slope(found)]),
         RULE,
         *_agreement(found),

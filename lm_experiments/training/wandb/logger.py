@@ -106,7 +106,9 @@ class WandbMirror(Logger):
         """Do nothing: the run's config is the resolved `config.yaml` and stays equal to it."""
 
     def bring_level(self, rows: Iterable[Mapping[str, Any]]) -> None:
-        """Send the rows of `metrics.jsonl` that a killed process logged but W&B never got."""
+        """Send the rows of `metrics.jsonl` that W&B never got: of a process that was killed, or
+        from before the run had W&B.
+        """
         for row in rows:
             step = int(row["step"])
             self.log_metrics({key: value for key, value in row.items() if key != "step"}, step)
