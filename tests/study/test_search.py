@@ -39,7 +39,7 @@ def test_a_run_answers_with_its_loss(
 ) -> None:
     monkeypatch.chdir(tmp_path)
     answers: list[float | None] = []
-    for words in (("plan=true",), (), (), ("optimizer.lr=1e9", "optimizer.clip_norm=0")):
+    for words in (("plan=true",), (), (), ("optimizer.lr=1e38", "optimizer.clip_norm=0")):
         typed = [*SMALL, f"data.path={text_file}", "schedule=constant", "optimizer=sgd", *words]
         monkeypatch.setattr(sys, "argv", ["scripts/train.py", *typed])
         main(lambda config: answers.append(run_single(config)))
