@@ -11,7 +11,7 @@ from synthetic_runs import SweepFactory
 from synthetic_studies import StudyFactory
 
 from lm_experiments.report import build_table, collect, write_report
-from lm_experiments.report.pictures.figure import nearest
+from lm_experiments.report.pictures.figure import nearest, short_numbers
 from lm_experiments.report.pictures.forest import draw_forest, ordered
 from lm_experiments.report.pictures.intervals import BAND_WIDTH, limits
 from lm_experiments.report.pictures.sensitivity import draw_sensitivity, focus, responses
@@ -109,6 +109,14 @@ def test_forest_of_a_tuned_study_shows_the_common_setting_too(
     assert [x for x, _ in marked(axes, "D")] == shown != []
     assert any(text.startswith("small diamonds: at lr 0.003") for text in words(figures[0]))
     assert outside(figures[0]) == []
+
+
+def test_numbers_on_an_axis_are_short_and_told_apart() -> None:
+    octaves = [2.0**-n for n in (11, 10, 9, 8, 7, 6, 5)]
+    texts = ["0.000488", "0.000977", "0.00195", "0.00391", "0.00781", "0.0156", "0.0312"]
+    assert short_numbers(octaves, 60) == texts
+    assert short_numbers([0.001, 0.0010001], 60) == ["0.001", "0.0010001"]
+    assert short_numbers([1.0, 2.0, 3.0, 4.0], 2) == ["1", "", "3", ""]
 
 
 @pytest.mark.filterwarnings("error")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import textwrap
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
@@ -129,6 +130,17 @@ def wrapped(text: str, longest: int) -> str:
 def shortened(text: str, longest: int) -> str:
     """The text, cut and marked with dots when it is longer."""
     return text if len(text) <= longest else text[: longest - 3] + "..."
+
+
+def short_numbers(values: Sequence[float], most: int) -> list[str]:
+    """The values in three digits, or as many as tell them apart; "" for some if many are too long.
+
+    All together have at most `most` characters.
+    """
+    digits = next(n for n in range(3, 18) if len({f"{v:.{n}g}" for v in values}) == len({*values}))
+    texts = [f"{value:.{digits}g}" for value in values]
+    step = max(1, math.ceil(sum(map(len, texts)) / most))
+    return [text if at % step == 0 else "" for at, text in enumerate(texts)]
 
 
 def plain_frame(axes: Axes, grid: Literal["x", "y"]) -> None:

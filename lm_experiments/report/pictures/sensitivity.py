@@ -18,6 +18,7 @@ from lm_experiments.report.pictures.figure import (
     nearest,
     picture,
     plain_frame,
+    short_numbers,
     shortened,
 )
 from lm_experiments.report.statistics.tuning import expected_best
@@ -33,6 +34,8 @@ SIZE_INCHES = (11.0, 5.0)
 LEFT, BOTTOM, HEIGHT, GAP, SMALL = 0.07, 0.12, 0.8, 0.07, 0.2
 CHARACTER_WIDTH = 0.0062
 LONGEST_LABEL = 36
+# Characters of all ticks together.
+MOST_TICKS = 60
 FAR, FAR_BEST = 4.0, 2.5
 
 
@@ -57,7 +60,7 @@ class Response:
         if self.choice is None:
             return name
         more = "" if self.sensitivity is None else f", sensitivity {self.sensitivity:.3f}"
-        return f"{name} ({self.choice.value:g}{', edge' if self.choice.edge else ''}){more}"
+        return f"{name} ({self.choice.value:.3g}{', edge' if self.choice.edge else ''}){more}"
 
 
 def draw_sensitivity(table: Table, path: Path | None = None) -> Figure | None:
@@ -130,7 +133,7 @@ def _sensitivity(
         axes.set_xscale("log")
         room = (values[-1] / values[0]) ** 0.04 if len(values) > 1 else 2.0
         axes.set_xlim(values[0] / room, values[-1] * room)
-    axes.set_xticks(values, [f"{value:g}" for value in values])
+    axes.set_xticks(values, short_numbers(values, MOST_TICKS))
     axes.set_xticks([], minor=True)
     measure = (
         "validation loss"
