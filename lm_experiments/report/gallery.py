@@ -126,11 +126,11 @@ def _cards(exhibits: Sequence[Exhibit]) -> list[Card]:
 
 def _page(cards: Sequence[Card], pictures: Mapping[str, Mapping[Path, str]]) -> str:
     verdicts = [card.found.verdict for card in cards]
-    counts = ", ".join(f"{verdicts.count(verdict)} {verdict}" for verdict in VERDICTS)
+    counts = ", ".join(f"{verdict} {verdicts.count(verdict)}" for verdict in VERDICTS)
     lines = [
         "# Published claims, held against small runs",
         "",
-        f"{counted(len(cards), 'claim')}: {counts}. {RULE}",
+        f"{counted(len(cards), 'claim')} ({counts}). {RULE}",
         "",
         "This page is made by `python scripts/gallery.py` from run directories alone. A claim held",
         "against several budgets has the verdict of that with the most training tokens.",

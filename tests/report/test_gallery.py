@@ -69,7 +69,7 @@ def test_a_card_has_both_scales_and_those_that_do_not_hold_come_first(
     digest = hashlib.sha256((shown.root / "table.json").read_bytes()).hexdigest()
     assert digest in second and "No cell of it has been trained again yet." in second
     assert "**not testable here: no arm 'rope' was trained**" in third
-    assert "3 claims: 1 does not hold, 0 holds in sign, 1 holds, 0 not resolved, 1 not" in text
+    assert "3 claims (does not hold 1, holds in sign 0, holds 1, not resolved 0, not " in text
     again, *_ = write_gallery([shown.root], tmp_path / "again")
     assert again.read_text() == text
 
