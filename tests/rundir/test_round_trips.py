@@ -52,6 +52,7 @@ ALLOWED: dict[tuple[type, str], Any] = {
     (Study, "looks"): [],
     (Ladder, "by"): "size",
     (Ladder, "steps"): [],
+    (Ladder, "trunk"): False,
     (Ladder, "sizes"): {"a": [], "b": ["size=tiny"], "c": ["model.d_model=96"]},
     (Evaluate, "data"): {"key": ["data=kjv"]},
 }
@@ -98,11 +99,11 @@ def defaults(item: Any) -> list[str]:
 )
 def test_the_examples_leave_no_field_at_its_default(cls: type[Any]) -> None:
     # The one metric that can be compared today is the default; looks do not go with tuning.
-    # A claim has a contrast or an order, and a ladder steps or sizes.
+    # A claim has a contrast or an order, and a ladder steps, with or without a trunk, or sizes.
     expected = {
         Study: ["looks", "primary"],
         Claim: ["order", "context"],
-        Ladder: ["steps"],
+        Ladder: ["steps", "trunk"],
     }
     assert defaults(example(cls)) == expected.get(cls, [])
 
