@@ -140,10 +140,14 @@ def read_gallery(gallery: Path, without: Sequence[str] = ()) -> list[Exhibit]:
     ]
 
 
-def with_retrained(exhibit: Exhibit, folders: Sequence[Path]) -> Exhibit:
-    """Take up the cells of this very table that were trained again beside these folders."""
+def reproductions(folders: Sequence[Path]) -> list[Reproduction]:
+    """Read what was trained again beside these folders."""
     paths = {path for each in folders for path in each.resolve().parent.glob(f"*/{REPRODUCED}")}
-    records = [read_reproduction(path.parent) for path in sorted(paths)]
+    return [read_reproduction(path.parent) for path in sorted(paths)]
+
+
+def with_retrained(exhibit: Exhibit, records: Sequence[Reproduction]) -> Exhibit:
+    """Take up the last cell of this very table that was trained again."""
     mine = [each for each in records if each.cells and each.table == exhibit.origin.table]
     known = exhibit.origin.retrained
     found = [*map(_last, mine), *([known] if known else [])]

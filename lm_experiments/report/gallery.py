@@ -11,6 +11,7 @@ from lm_experiments.report.exhibits import (
     Exhibit,
     read_folders,
     read_gallery,
+    reproductions,
     with_retrained,
     write_origin,
 )
@@ -70,7 +71,8 @@ def write_gallery(folders: Sequence[Path], out: Path) -> list[Path]:
     new = read_folders(folders)
     names = [exhibit.name for exhibit, _ in new]
     held = [*read_gallery(out, without=names), *(exhibit for exhibit, _ in new)]
-    exhibits = [with_retrained(each, folders) for each in sorted(held, key=lambda each: each.name)]
+    records = reproductions(folders)
+    exhibits = [with_retrained(each, records) for each in sorted(held, key=lambda each: each.name)]
     if not exhibits:
         raise InputError(f"{out} holds no studies yet; give the folder of one, runs/NAME.")
     out.mkdir(parents=True, exist_ok=True)

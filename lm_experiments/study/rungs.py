@@ -30,7 +30,8 @@ from lm_experiments.training.config import RunConfig, plain_values
 
 # Counted in steps: they keep their share of a run, so that curves have as many points at each rung.
 WARMUP = "schedule.warmup_steps"
-IN_STEPS = (WARMUP, "trainer.val_every", "trainer.log_every", "samples.every")
+LOOKS = ("trainer.val_every", "trainer.log_every", "samples.every")
+DIAGNOSED = "diagnostics.every"
 CONTEXT = "model.context_length"
 STEPS, RATE, BASE_WIDTH = "trainer.max_steps", "optimizer.lr", "model.init.base_width"
 # Factors on the width of the study's model, where no sizes are declared.
@@ -238,7 +239,7 @@ def _of_trunk(declared: RunConfig, steps: int) -> dict[str, int]:
     """Return the warm-up that all rungs of a trunk have: that of the smallest, of so many steps."""
     if (known := declared.schedule.warmup_steps) is None:
         return {WARMUP: declared.schedule.warmup(steps)}
-    return {WARMUP: max(min(1, known), round(known * steps / declared.trainer.max_steps))}
+    return {WARMUP: _part(known, steps / declared.trainer.max_steps)}
 
 
 def _stretched(
@@ -252,15 +253,20 @@ def _stretched(
     words = {} if steps == level.configs[arm].trainer.max_steps else {STEPS: steps}
     if share != 1:
         values = flat(plain_values(declared))
-        there = {key: values[key] for key in IN_STEPS if values.get(key) is not None}
-        words |= {key: max(min(1, value), round(share * value)) for key, value in there.items()}
+        there = {key: values[key] for key in (WARMUP, *LOOKS) if values.get(key) is not None}
+        words |= {key: _part(value, share) for key, value in there.items()}
         if isinstance(every := declared.diagnostics.every, int):
             # It has to be a multiple of log_every.
             rows = every // declared.trainer.log_every
-            words["diagnostics.every"] = rows * words["trainer.log_every"]
+            words[DIAGNOSED] = rows * words["trainer.log_every"]
     fixed = {*map(key_of, level.words[arm])}
     words |= warmup
     return [f"{key}={value}" for key, value in words.items() if key not in fixed]
+
+
+def _part(steps: int, share: float) -> int:
+    """Return a share of some steps: one or more, and none of none."""
+    return max(min(1, steps), round(share * steps))
 
 
 def _mup_bases(smallest: _Level) -> dict[str, list[str]]:

@@ -19,6 +19,7 @@ from lm_experiments.rundir.results import DONE, FAILED, run_status
 from lm_experiments.rundir.study import Study
 from lm_experiments.study.identity import differing_keys
 from lm_experiments.study.plan import PlannedRun
+from lm_experiments.study.rungs import DIAGNOSED, LOOKS, STEPS
 from lm_experiments.study.store import link
 from lm_experiments.training.checkpoints import (
     checkpoint_step,
@@ -29,13 +30,7 @@ from lm_experiments.training.checkpoints import (
 from lm_experiments.training.config import RunConfig
 
 # In what a run may differ from that of its rung below: how long it is, and when it is looked at.
-FREE = (
-    "trainer.max_steps",
-    "trainer.val_every",
-    "trainer.log_every",
-    "samples.every",
-    "diagnostics.every",
-)
+FREE = (STEPS, *LOOKS, DIAGNOSED)
 
 
 def on_trunk(runs: Sequence[PlannedRun], study: Study) -> list[PlannedRun]:
@@ -77,8 +72,8 @@ def climb(runs: Sequence[PlannedRun], train: Callable[[Sequence[PlannedRun]], No
         SystemExit: where a run neither came to its branch nor failed.
     """
     by_directory = {run.directory: run for run in runs}
-    there = [run for run in runs if run.below not in by_directory]
-    while above := [run for run in runs if run.below in {run.directory for run in there}]:
+    there = {run.directory for run in runs if run.below not in by_directory}
+    while above := [run for run in runs if run.below in there]:
         pairs = [(by_directory[run.below], run) for run in above if run.below]
         due = [pair for pair in pairs if _is_due(*pair)]
         if short := [pair for pair in due if _step_of(pair[0]) < pair[1].begins]:
@@ -86,7 +81,7 @@ def climb(runs: Sequence[PlannedRun], train: Callable[[Sequence[PlannedRun]], No
         for below, run in due:
             if _step_of(below) == run.begins:
                 _hand_on(below, run)
-        there = above
+        there = {run.directory for run in above}
     train(runs)
 
 

@@ -47,6 +47,13 @@ def cards(page: str) -> list[str]:
     return page.split("\n## All differences")[0].split("\n## ")[1:]
 
 
+def another(shown: StudyFactory) -> StudyFactory:
+    """The same study in another folder, whose table has been shown."""
+    short = replace(shown, root=shown.root.with_name("short"), entries=[])
+    write_report(short.whole())
+    return short
+
+
 def test_a_card_has_both_scales_and_those_that_do_not_hold_come_first(
     shown: StudyFactory, tmp_path: Path
 ) -> None:
@@ -177,8 +184,7 @@ def test_a_cell_trained_again_later_is_told_of_a_study_whose_folder_is_gone(
 ) -> None:
     out = tmp_path / "gallery"
     write_gallery([shown.root], out)
-    short = replace(shown, root=shown.root.with_name("short"), entries=[])
-    write_report(short.whole())
+    short = another(shown)
     digest = hashlib.sha256((out / "norms.json").read_bytes()).hexdigest()
     again = shown.root.with_name("again")
     again.mkdir()
@@ -195,8 +201,7 @@ def test_a_damaged_gallery_is_refused_until_its_study_is_given_again(
 ) -> None:
     out = tmp_path / "gallery"
     write_gallery([shown.root], out)
-    short = replace(shown, root=shown.root.with_name("short"), entries=[])
-    write_report(short.whole())
+    short = another(shown)
     table, origin = out / "norms.json", out / "norms.origin.json"
     table.write_text(table.read_text().replace("3.2", "3.1", 1))
     with pytest.raises(InputError, match=r"norms\.json is not the table that norms\.orig"):
