@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from itertools import pairwise
+from pathlib import Path
 
 from lm_experiments.errors import InputError
 from lm_experiments.rundir.atomic import write_atomically
@@ -79,8 +80,9 @@ def climb(runs: Sequence[PlannedRun], train: Callable[[Sequence[PlannedRun]], No
         if short := [pair for pair in due if _step_of(pair[0]) < pair[1].begins]:
             _rest(short, train)
         for below, run in due:
-            if _step_of(below) == run.begins:
-                _hand_on(below, run)
+            newest = newest_checkpoint(below.directory)
+            if newest is not None and checkpoint_step(newest) == run.begins:
+                _hand_on(newest, below, run)
         there = {run.directory for run in above}
     train(runs)
 
@@ -136,7 +138,7 @@ def _rest(
         write_pause(below.directory, None)
 
 
-def _hand_on(below: PlannedRun, above: PlannedRun) -> None:
+def _hand_on(checkpoint: Path, below: PlannedRun, above: PlannedRun) -> None:
     """Leave in a run's directory what it would hold had it been trained so far itself."""
     with claimed(above.directory) as is_open:
         if not is_open:
@@ -144,7 +146,5 @@ def _hand_on(below: PlannedRun, above: PlannedRun) -> None:
         for name in (METRICS, DIAGNOSTICS, SAMPLES):
             if (path := below.directory / name).exists():
                 write_atomically(above.directory / name, path.read_bytes())
-        newest = newest_checkpoint(below.directory)
-        assert newest is not None
-        for file in files_of(newest):
+        for file in files_of(checkpoint):
             link(file.resolve(), above.directory / file.relative_to(below.directory))
